@@ -37,7 +37,9 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
                                              std::vector<std::shared_ptr<const GivenRows>> given,
                                              std::shared_ptr<const EncoderInput> input);
   /// Rows that stand for tokens, with ids. Throws Error(overloaded).
-  std::shared_ptr<const GivenRows> number(Tensor rows) { return numbers_->number(std::move(rows)); }
+  std::shared_ptr<const GivenRows> number(Tensor rows, std::vector<GivenPlace> places) {
+    return numbers_->number(std::move(rows), std::move(places));
+  }
 
   // On the engine's thread.
   void add_adapter(const std::string& name, const AdapterWeights& weights);

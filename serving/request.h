@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/generate/given_rows.h"
 #include "core/generate/sampler.h"
 #include "core/text/constraint.h"
 #include "serving/mailbox.h"
@@ -22,6 +23,8 @@ struct RequestOptions {
   /// Rows f32 [n, h] that stand for the prompt's tokens whose id is one of `input_tokens`, in order: embeddings of an image or a sound.
   Tensor input_rows;
   std::vector<int32_t> input_tokens;
+  std::vector<GivenPlace>
+      input_places;  ///< of each row, or empty; of decoders that take them (DecoderInterface::takes_places)
   /// Of a model with an encoder: its text, or its input of that name; `prompt` is what the decoder begins with. Not with `parent`, whose
   /// input stays.
   std::vector<int32_t> encoder_text;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/bytes.h"
 #include "core/base/crc32c.h"
 #include "core/base/text.h"
 #include "serving/core.h"
@@ -31,7 +32,7 @@ static void check(const RequestOptions& options, const Engine& engine, const Tok
     return options.input_rows.present() && std::find(stood_for.begin(), stood_for.end(), id) != stood_for.end();
   };
   for (int32_t id : options.prompt)
-    if (id < 0 || (engine.vocabulary() && id >= engine.vocabulary() && !has_row(id)))
+    if ((id < 0 || (engine.vocabulary() && id >= engine.vocabulary())) && !has_row(id))
       throw Error(Code::invalid_argument,
                   cat("token id ", id, " is out of range: the vocabulary has ", engine.vocabulary()));
   if (engine.context() && prefix + prompt > engine.context())
@@ -60,8 +61,9 @@ static void take_rows(Request::State& job, RequestOptions& options, SchedulerCor
   const int64_t size = core.engine().decoder().interface.given_size;
   const Tensor rows = std::move(options.input_rows);
   if (!size)
-    throw Error(Code::unsupported, "the model takes tokens only, and the prompt has embeddings that stand for some",
-                "decoders take them whose file has the input inputs_embeds, with the file of their embeddings next to it");
+    throw Error(
+        Code::unsupported, "the model takes tokens only, and the prompt has embeddings that stand for some",
+        "decoders take them whose file has the input inputs_embeds, with the file of their embeddings next to it");
   if (rows.dtype() != DType::f32 || rows.shape().rank() != 2 || rows.shape()[1] != size)
     throw Error(Code::invalid_argument, cat("the embeddings are ", dtype_name(rows.dtype()), rows.shape().text(),
                                             ", expected f32[n, ", size, "]"));
@@ -71,11 +73,14 @@ static void take_rows(Request::State& job, RequestOptions& options, SchedulerCor
       places.push_back(&id);
   if (static_cast<int64_t>(places.size()) != rows.shape()[0])
     throw Error(Code::invalid_argument,
-                cat("the prompt has ", places.size(), " tokens of id ", join_ids(options.input_tokens), ", and there are ",
-                    rows.shape()[0], " rows of embeddings to stand for them"),
+                cat("the prompt has ", places.size(), " tokens of id ", join_ids(options.input_tokens),
+                    ", and there are ", rows.shape()[0], " rows of embeddings to stand for them"),
                 "write that token once for each row; option inputs_token sets its id");
   if (places.empty()) return;
-  job.given.push_back(core.number(rows));
+  if (!options.input_places.empty() && options.input_places.size() != places.size())
+    throw Error(Code::invalid_argument,
+                cat("there are ", options.input_places.size(), " places for ", places.size(), " rows"));
+  job.given.push_back(core.number(rows, std::move(options.input_places)));
   for (size_t i = 0; i < places.size(); ++i) *places[i] = job.given.back()->id(static_cast<int64_t>(i));
 }
 
@@ -91,7 +96,8 @@ static std::shared_ptr<const EncoderInput> take_encoder_input(RequestOptions& op
   }
   if (options.parent) {
     if (text.empty() && !tensor.present()) return options.parent->input();
-    throw Error(Code::unsupported, "a conversation keeps the encoder's input that it began with, and the request has another",
+    throw Error(Code::unsupported,
+                "a conversation keeps the encoder's input that it began with, and the request has another",
                 "submit it without the parent");
   }
   if (tensor.present()) return encoder->take_tensor(name, tensor);
@@ -113,7 +119,8 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   if (options.adapter) job->adapter = options.adapter->empty() ? nullptr : core_->adapter(*options.adapter);
   auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
   job->input = take_encoder_input(options, core_->engine());
-  check(options, core_->engine(), core_->tokenizer(), prompt, job->adapter ? job->adapter->prefix : 0, job->input.get());
+  check(options, core_->engine(), core_->tokenizer(), prompt, job->adapter ? job->adapter->prefix : 0,
+        job->input.get());
   take_rows(*job, options, *core_);
   job->prompt = std::move(parent);
   job->prompt.insert(job->prompt.end(), options.prompt.begin(), options.prompt.end());
@@ -136,7 +143,7 @@ SchedulerStats Scheduler::stats() const { return core_->stats(); }
 
 /// A saved conversation is this, then the CRC-32C of the rest, then the rest. Versions before the checksum began with a
 /// count of 0 or 1.
-constexpr std::string_view conversation_mark = "PLTTALK2";
+constexpr std::string_view conversation_mark = "PLTTALK3";
 constexpr size_t conversation_header = conversation_mark.size() + sizeof(uint32_t);
 
 static std::vector<std::byte> sealed(std::span<const std::byte> contents) {
@@ -164,42 +171,64 @@ static std::span<const std::byte> unsealed(std::span<const std::byte> bytes) {
   return bytes;
 }
 
+/// Its tokens that were not fed, and its rows that stand for tokens, with their ids and places.
+static void write_own(ByteWriter& out, const Conversation& conversation) {
+  out.put_list(conversation.tail());
+  out.put(static_cast<uint64_t>(conversation.given().size()));
+  for (const auto& one : conversation.given()) {
+    const Tensor& rows = one->rows();
+    out.put(one->id(0));
+    out.put_list(std::span<const float>(rows.as<float>(), static_cast<size_t>(rows.elements())));
+    out.put_list(one->places());
+  }
+}
+
+static SavedRows read_rows(ByteReader& in, int64_t size, SchedulerCore& core) {
+  const auto first = in.get<int32_t>();
+  const auto numbers = in.get_list<float>();
+  auto places = in.get_list<GivenPlace>();
+  const int64_t count = size ? static_cast<int64_t>(numbers.size()) / size : 0;
+  if (count < 1 || count * size != static_cast<int64_t>(numbers.size()) || first >= 0)
+    in.fail("has rows of another model");
+  constexpr int32_t most = 1 << 30;
+  const auto fits = [](int32_t one) { return one >= 0 && one <= most; };
+  for (const GivenPlace& place : places)
+    if (!fits(place.advance) || !std::all_of(place.offset.begin(), place.offset.end(), fits))
+      in.fail("has a row without a place");
+  if (!places.empty() && static_cast<int64_t>(places.size()) != count) in.fail("does not have a place for each row");
+  return {first, core.number(Tensor::of<float>(DType::f32, {count, size}, numbers), std::move(places))};
+}
+
 std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
-  if (!conversation.given().empty())
-    throw Error(Code::unsupported, "a conversation in which embeddings stand for tokens cannot be saved",
-                "keep its prompt and embeddings, and submit them again");
-  std::vector<std::byte> out;
+  ByteWriter out;
+  write_own(out, conversation);
   core_->thread().run([&] {
-    const auto& tail = conversation.tail();
-    auto count = static_cast<uint64_t>(tail.size());
-    auto put = [&](const void* data, size_t size) {
-      auto* bytes = static_cast<const std::byte*>(data);
-      out.insert(out.end(), bytes, bytes + size);
-    };
-    put(&count, sizeof count);
-    put(tail.data(), tail.size() * sizeof(int32_t));
-    auto sequence = core_->engine().save(conversation.sequence());
-    out.insert(out.end(), sequence.begin(), sequence.end());
+    const auto sequence = core_->engine().save(conversation.sequence());
+    out.put_bytes(sequence.data(), sequence.size());
   });
-  return sealed(out);
+  return sealed(out.take());
 }
 
 std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> bytes) {
   bytes = unsealed(bytes);
-  uint64_t count = 0;
-  if (bytes.size() < sizeof count) throw Error(Code::bad_model, "the saved conversation is truncated");
-  std::memcpy(&count, bytes.data(), sizeof count);
-  bytes = bytes.subspan(sizeof count);
-  if (count > 1 || bytes.size() < count * sizeof(int32_t))
-    throw Error(Code::bad_model, "the saved conversation is damaged");
-  std::vector<int32_t> tail(count);
-  if (count) std::memcpy(tail.data(), bytes.data(), count * sizeof(int32_t));
-  for (int32_t id : tail)
-    if (id < 0 || (vocabulary() && id >= vocabulary()))
-      throw Error(Code::bad_model, "the saved conversation holds a token that the model does not have");
+  ByteReader in(bytes, "the saved conversation", "it must come from the same model, dtype and version");
+  auto tail = in.get_list<int32_t>();
+  if (tail.size() > 1) in.fail("is damaged");
+  std::vector<SavedRows> saved;
+  std::vector<std::shared_ptr<const GivenRows>> given;
+  for (auto sets = in.get<uint64_t>(); sets > 0; --sets) {  // each takes bytes: a wrong count ends with them
+    saved.push_back(read_rows(in, decoder().interface.given_size, *core_));
+    given.push_back(saved.back().rows);
+  }
+  for (int32_t& id : tail) {
+    const bool is_row = id < 0;
+    if (is_row) id = restored_id(saved, id);
+    if (is_row ? id >= 0 : vocabulary() && id >= vocabulary()) in.fail("holds a token that the model does not have");
+  }
+  const std::span<const std::byte> sequence = in.get_rest();
   std::shared_ptr<Conversation> out;
   core_->thread().run([&] {
-    out = core_->conversation(core_->engine().restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail), {}, nullptr);
+    out = core_->conversation(core_->engine().restore(sequence, saved), std::move(tail), std::move(given), nullptr);
   });
   return out;
 }

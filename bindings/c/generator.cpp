@@ -10,6 +10,7 @@
 #include "bindings/c/devices.h"
 #include "bindings/c/objects.h"
 #include "bindings/c/planning.h"
+#include "bindings/c/request_inputs.h"
 #include "bindings/c/trace.h"
 #include "core/model/encoder_decoder.h"
 #include "core/passes/shard/annotations.h"
@@ -245,23 +246,8 @@ std::shared_ptr<const Grammar> grammar_of(const Settings& settings, ModelObject&
   return given.empty() ? nullptr : model.grammars().get(*model.tokenizer(), kind, text);
 }
 
-/// f32 [n, h].
-Tensor input_rows_of(const Settings& settings) {
-  Tensor out = settings.tensor("inputs_embeds");
-  if (!out.present()) return out;
-  Shape shape = out.shape();
-  if (shape.rank() == 3 && shape[0] == 1) shape = {shape[1], shape[2]};
-  if (shape.rank() != 2 || !is_float(out.dtype()))
-    throw Error(Code::invalid_argument, cat("option inputs_embeds is ", dtype_name(out.dtype()), out.shape().text(),
-                                            ", expected f32, f16 or bf16 [n, h] or [1, n, h]"));
-  return materialize({{}, out.reshaped(shape), {{RecipeStep::Kind::cast, {}, DType::f32}}});
-}
-
 RequestOptions request_options(const Settings& settings, ModelObject& model) {
   RequestOptions out;
-  out.input_rows = input_rows_of(settings);
-  out.input_tokens = settings.ids("inputs_token");
-  if (out.input_tokens.empty()) out.input_tokens = model.opened().config.input_tokens;
   out.grammar = grammar_of(settings, model);
   out.forced_tokens = settings.boolean("forced_tokens");
   out.special_text = settings.boolean("special_text");
@@ -290,37 +276,6 @@ RequestOptions request_options(const Settings& settings, ModelObject& model) {
   return out;
 }
 
-/// Gives an encoder its part of the request: the prompt, if it takes text, or the option of its input.
-void give_encoder(RequestOptions& request, const Settings& settings, const ModelConfig& config, const Encoder* encoder) {
-  for (const auto& [name, tensor] : {std::pair("input_features", settings.tensor("input_features")),
-                                     std::pair("input_values", settings.tensor("input_values")),
-                                     std::pair("pixel_values", settings.tensor("pixel_values"))}) {
-    if (!tensor.present()) continue;
-    if (request.encoder_tensor.present())
-      throw Error(Code::invalid_argument, cat("options ", request.encoder_input, " and ", name, " are both the encoder's input"),
-                  "give one of them");
-    request.encoder_input = name;
-    request.encoder_tensor = tensor;
-  }
-  std::vector<int32_t> begin = settings.ids("decoder_ids");
-  if (!encoder) {
-    if (!begin.empty())
-      throw Error(Code::unsupported, "the model has no encoder, and option decoder_ids is set",
-                  "leave it out: the prompt is what the decoder begins with");
-    return;
-  }
-  if (request.parent) return;  // its tokens go on
-  const bool takes_text = encoder->tensor_name().empty();
-  if (!takes_text && !request.prompt.empty()) return;
-  if (begin.empty()) begin = config.decoder_tokens;
-  if (begin.empty())
-    throw Error(Code::invalid_argument,
-                "nothing tells with which token the decoder begins: config.json has no decoder_start_token_id",
-                "set option decoder_ids");
-  if (takes_text) request.encoder_text = std::move(request.prompt);
-  request.prompt = std::move(begin);
-}
-
 /// `make_ids` makes the prompt from the generator and the request's settings.
 template <class MakeIds>
 std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options* options, plait_request* parent,
@@ -347,6 +302,7 @@ std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options*
     }
   }
   request.prompt = make_ids(model, settings, scheduler.encoder());
+  give_rows(request, settings, model.opened(), scheduler.decoder().interface);
   give_encoder(request, settings, model.opened().config, scheduler.encoder());
   out->kind = request.kind;
   out->pooling = settings.text("pooling");

@@ -31,8 +31,20 @@ std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const s
   out->config = read_model_config(*out->source.files);
   out->request_defaults = request_defaults(out->config);
   out->imported = import_model(out->source, out->registry->ops, &progress);
-  if (auto whole = with_embeddings(out->source, out->imported.graph, out->registry->ops, &progress))
+  const IdsOnly ids_only = [&](const Graph& embeddings) {
+    CompileOptions options{out->registry->ops, out->registry->kernels};
+    options.progress = &progress;
+    TextEmbeddings found = text_embeddings(embeddings, options, out->config.input_tokens);
+    out->given_inputs = std::move(found.inputs);
+    return std::move(found.graph);
+  };
+  if (auto whole = with_embeddings(out->source, out->imported.graph, out->registry->ops, ids_only, &progress))
     out->written = std::exchange(out->imported.graph, *std::move(whole));
+  for (const GivenInput& input : out->given_inputs) {
+    if (input.name == "image_features" && out->config.image_tokens.empty()) out->config.image_tokens = input.tokens;
+    for (int32_t id : input.tokens)
+      if (auto& all = out->config.input_tokens; std::find(all.begin(), all.end(), id) == all.end()) all.push_back(id);
+  }
   for (const std::string& warning : out->imported.warnings) log.write(LogLevel::warning, warning);
   return out;
 }

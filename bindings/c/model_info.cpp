@@ -172,6 +172,10 @@ std::string model_info(ModelObject& model) {
   weights.add(imported.graph);
   out["parameters"] = weights.elements;
   out["weight_bytes"] = weights.bytes;
+  const OpenedModel& opened = model.opened();
+  if (opened.written)  // of images and sounds, whose rows stand for tokens
+    if (const auto encoders = input_encoders_of(opened.source); !encoders.empty()) out["input_encoders"] = encoders;
+  for (const GivenInput& input : opened.given_inputs) out["given_inputs"][input.name] = input.tokens;
   Recognised found = recognise_model(model);
   if (found.outputs) out["outputs"] = *found.outputs;
   out["recognised"] = found.decoder.recognised;

@@ -20,6 +20,7 @@
 #include "core/model/model_config.h"
 #include "core/model/model_source.h"
 #include "core/passes/compile.h"
+#include "core/passes/normalize/normalize.h"
 #include "core/plan/machine/machine.h"
 #include "core/text/constraint.h"
 #include "core/train/trained_weights.h"
@@ -55,6 +56,7 @@ struct OpenedModel {
   ImportedModel imported;
   /// The graph as the file has it, if `imported.graph` computes embeddings of ids in addition (`with_embeddings`).
   std::optional<Graph> written;
+  std::vector<GivenInput> given_inputs;  ///< of the file of embeddings, if it takes more than ids
   const Graph& as_written() const { return written ? *written : imported.graph; }
   ModelConfig config;
   Settings request_defaults;  ///< of generation_config.json

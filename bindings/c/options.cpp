@@ -287,10 +287,20 @@ constexpr OptionRow rows[] = {
     {"pooling", Type::choice, for_request, "none", "of embed: none (each token's), mean, last", 0, 0,
      "none mean last"},
     {"inputs_embeds", Type::tensor, for_request, "",
-     "f32, f16 or bf16 [n, h] or [1, n, h]: embeddings of an image or a sound, as its encoder gives them, that stand for the prompt's n "
-     "tokens \"inputs_token\", in order; on the command line an .npy file"},
+     "f32, f16 or bf16 [n, h] or [images, n, h]: embeddings of an image or a sound, as its encoder gives them, that stand for the "
+     "prompt's tokens \"inputs_token\", in order; on the command line an .npy file"},
+    {"image_features", Type::tensor, for_request, "",
+     "the same for the tokens of images, next to \"audio_features\": as embedding.onnx of onnxruntime-genai takes them"},
+    {"audio_features", Type::tensor, for_request, "", "the same for the tokens of sounds"},
     {"inputs_token", Type::ids, for_request, "",
-     "token ids that \"inputs_embeds\" stands for; default: image_token_id, audio_token_id and the like of config.json"},
+     "token ids that the rows of \"inputs_embeds\" stand for; default: image_token_id, audio_token_id and the like of config.json or "
+     "genai_config.json, and those that the file of embeddings compares with"},
+    {"image_grid_thw", Type::tensor, for_request, "",
+     "i64 [images, 3]: patches of each image over time, height and width, as its processor counts them; of decoders whose "
+     "position_ids are [3, b, s] (Qwen-VL)"},
+    {"video_grid_thw", Type::tensor, for_request, "", "the same of videos"},
+    {"second_per_grid_ts", Type::tensor, for_request, "",
+     "f32 [videos]: seconds from one time of \"video_grid_thw\" to the next (Qwen2.5-VL); default: 1"},
     {"input_features", Type::tensor, for_request, "",
      "f32, f16 or bf16, as the encoder takes it, with or without a batch of 1: the sound to which an encoder-decoder such as Whisper "
      "attends; the prompt is what its decoder begins with; on the command line an .npy file"},

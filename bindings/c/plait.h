@@ -157,7 +157,7 @@ PLAIT_API plait_status plait_options_create(plait_options** out);
 /* `value` as text ("0.7", "true", "1,5,7"). Setting a key again replaces its value; repeatable keys ("stop") add
  * one. NOT_FOUND for an unknown key, INVALID_ARGUMENT for an invalid value. */
 PLAIT_API plait_status plait_options_set(plait_options* options, const char* key, const char* value, int64_t length);
-/* The same of an option that is a tensor ("inputs_embeds", "input_features"), which is copied. */
+/* The same of an option that is a tensor ("inputs_embeds", "image_grid_thw"), which is copied. */
 PLAIT_API plait_status plait_options_set_tensor(plait_options* options, const char* key, plait_tensor* tensor);
 /* All options as JSON: [{"key", "for": ["model", ...], "type", "default", "repeats", "doc"}, ...]. */
 PLAIT_API plait_status plait_options_describe(plait_tensor** json);
@@ -387,8 +387,9 @@ PLAIT_API plait_status plait_generator_cancel(plait_generator* generator);
  *   ids:  used unchanged; no tokenizer is needed. While it loads (option "tokenizer") tokens come before their text:
  *         a later event has the missing text, and the last of a sample waits for it. If the model's configurations
  *         have no end-of-text token, the tokenizer's is used (except with "ignore_eos").
- * With the option "inputs_embeds" embeddings of an image or a sound stand for tokens of the prompt: of decoders whose file takes
- * embeddings, with the file of its embeddings next to it.
+ * With the option "inputs_embeds" embeddings of an image or a sound stand for tokens of the prompt ("image_features",
+ * "audio_features": for those of images, of sounds): of decoders whose file takes embeddings, with the file of its embeddings next to it.
+ * Decoders with positions of three dimensions need the images' grids ("image_grid_thw", "video_grid_thw").
  * Of an encoder-decoder (docs/inputs.md) the prompt is the encoder's text, and the decoder begins with the option "decoder_ids", by
  * default as config.json specifies. Where the encoder takes a sound or an image, that is an option ("input_features", "input_values",
  * "pixel_values"), and the prompt is what the decoder begins with: by default, if it is empty, as config.json specifies. With a parent the

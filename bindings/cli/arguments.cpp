@@ -133,7 +133,8 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
       "  plait generate -m DIR -p \"The sea\" -n 40\n"
       "  plait generate DIR --prompt \"The sea\" --mesh tensor=2\n"
       "  mpirun -n 4 plait generate DIR --prompt \"The sea\" --mesh tensor=4\n"
-      "  plait generate DIR --ids 2,651,6 --temperature 0 --json");
+      "  plait generate DIR --ids 2,651,6 --temperature 0 --json\n"
+      "  plait generate DIR --ids 2,60,60,60,60,5 --pixel-values image.npy");
   command.add_option("-p,--prompt", arguments.prompt, "The text to continue")->group(common_group);
   command.add_option("-f,--file", arguments.file, "Instead of --prompt: a file with the text; - for stdin")
       ->group(common_group);
@@ -147,6 +148,9 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
   add_mesh_arguments(command, arguments);
   add_stage_arguments(command, arguments);
   add_trace_argument(command, arguments);
+  command.add_option("--input", arguments.inputs, "NAME=FILE.npy, an input of an encoder of images or sounds next to the decoder")
+      ->allow_extra_args(false)
+      ->group(other_group);
   command.add_flag("--profile", arguments.profile, "Print seconds per op to stderr")->group(other_group);
   command.parse_complete_callback([&arguments, &command] {
     arguments.has_prompt = command.count("--prompt") > 0;

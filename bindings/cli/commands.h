@@ -40,6 +40,7 @@ struct GenerateArguments : ModelArguments {
   std::string adapter;            ///< "": none
   bool has_prompt = false, has_ids = false, has_file = false;
   bool chat = false, json = false, profile = false;
+  std::vector<std::string> inputs;  ///< of encoders: NAME=FILE.npy
   /// The given request options: {"temperature", "0.7"}.
   std::vector<std::pair<std::string, std::string>> request;
 };

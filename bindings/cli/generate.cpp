@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"
+#include "bindings/cli/input_encoders.h"
 #include "bindings/cli/text_tail.h"
 
 namespace plait::cli {
@@ -118,13 +119,19 @@ class Printer {
   Json prompt_logprobs_ = Json::array();  ///< log-probabilities of its tokens
 };
 
+/// Whether an option is an input of an encoder, which the model or a file next to it has.
+bool is_input(std::string_view key) {
+  return key == "input_features" || key == "input_values" || key == "pixel_values" || key == "image_grid_thw" ||
+         key == "video_grid_thw";
+}
+
 plait_api::Request submit(const GenerateArguments& arguments, const plait_api::Generator& generator,
-                          const std::vector<int32_t>& ids) {
-  if (arguments.has_ids) return generator.submit(ids);
+                          const std::vector<int32_t>& ids, const plait_api::Options& inputs) {
+  if (arguments.has_ids) return generator.submit(ids, inputs);
   std::string prompt = arguments.has_file ? read_all(arguments.file) : arguments.prompt;
-  if (!arguments.chat) return generator.submit(prompt);
+  if (!arguments.chat) return generator.submit(prompt, inputs);
   Json messages = Json::array({{{"role", "user"}, {"content", prompt}}});
-  return generator.submit_chat(messages.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return generator.submit_chat(messages.dump(-1, ' ', false, Json::error_handler_t::replace), inputs);
 }
 
 Json timings_of(const Timings& timings, const plait_usage& usage) {
@@ -183,7 +190,13 @@ int generate(const GenerateArguments& arguments) {
   if (arguments.has_ids && arguments.chat) throw UsageError("--chat needs a text", "use --prompt or --file");
   OptionSets options = option_sets(arguments, "generator");
   bool stops = false;
+  InputFiles inputs;
+  for (const std::string& one : arguments.inputs) inputs.push_back(name_and_value(one, "--input"));
   for (const auto& [key, value] : arguments.request) {
+    if (is_input(key)) {
+      inputs.emplace_back(key, value);
+      continue;
+    }
     set_option(options.rest, key, value);
     stops = stops || key == "stop";
     if (key == "logprobs" && !arguments.json) throw UsageError("--logprobs are printed with --json", "add --json");
@@ -204,7 +217,9 @@ int generate(const GenerateArguments& arguments) {
   if (!load(generator) || !load(model)) return exit_interrupted;
   timings.load_s = seconds_since(timings.start);
 
-  plait_api::Request request = submit(arguments, generator, ids);
+  plait_api::Options of_request;
+  set_inputs(model, inputs, of_request);
+  plait_api::Request request = submit(arguments, generator, ids, of_request);
   Printer printer(arguments, model, ids, own_text);
   plait_event event{};
   bool cancelled = false;

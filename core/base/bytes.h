@@ -74,6 +74,7 @@ class ByteReader {
     bytes_ = bytes_.subspan(size);
     return out;
   }
+  std::span<const std::byte> get_rest() { return get_span(bytes_.size()); }
   bool at_end() const { return bytes_.empty(); }
   /// Throws Error(bad_model): "<what> <fault>".
   [[noreturn]] void fail(std::string_view fault) const {

@@ -40,10 +40,17 @@ class Sequence {
   const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
   /// Prefix tokens before its own in the cache; token positions count from here.
   int64_t prefix() const { return adapter_ ? adapter_->prefix : 0; }
+  /// The sum of its tokens' advances (GivenPlace), after the prefix: positions of the next token are that plus its offsets. `given`: rows
+  /// of its tokens whose ids are negative.
+  int64_t next_position(GivenList given) const;
 
  protected:
   std::vector<int32_t> tokens_;
   std::shared_ptr<const Adapter> adapter_;
+
+ private:
+  mutable size_t counted_ = 0;  ///< tokens whose advances are in `advanced_`
+  mutable int64_t advanced_ = 0;
 };
 
 /// How a step chooses the token after a feed's last row. What it refers to outlives the step.
@@ -153,9 +160,11 @@ class Engine {
 
   /// Serialises the tokens with their keys, values and states, for `restore` on an engine of the same model and
   /// dtype.
-  /// `restore` throws Error(bad_model) on invalid bytes, Error(not_found) if the adapter is not loaded.
+  /// `saved`: the rows of its tokens whose ids are negative. `restore` throws Error(bad_model) on invalid bytes, Error(not_found) if the
+  /// adapter is not loaded.
   virtual std::vector<std::byte> save(const Sequence& sequence) const = 0;
-  virtual std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) = 0;
+  virtual std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes,
+                                            std::span<const SavedRows> saved = {}) = 0;
 
   /// The memory budget of steps. `cancel`, from any thread, ends the current step and later ones until the next
   /// `begin`.
@@ -185,7 +194,7 @@ class Engine {
 
   EngineOptions options_;
   const std::shared_ptr<MemoryBudget> budget_;  ///< shared by all its executors
-  std::atomic<int64_t> vocabulary_{0};  ///< of some graphs known after the first run only
+  std::atomic<int64_t> vocabulary_{0};          ///< of some graphs known after the first run only
   int64_t context_ = 0;
 };
 

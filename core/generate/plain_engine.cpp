@@ -141,7 +141,9 @@ class PlainEngine : public Engine {
   std::shared_ptr<const Adapter> add_adapter(const std::string&, const AdapterWeights&) override {
     throw Error(Code::unsupported, "only a recognised decoder takes adapters, and this one is not");
   }
-  std::unique_ptr<Sequence> restore(std::span<const std::byte>) override { throw no_save(); }
+  std::unique_ptr<Sequence> restore(std::span<const std::byte>, std::span<const SavedRows>) override {
+    throw no_save();
+  }
 
   EngineStats stats() const override {
     EngineStats out;
@@ -203,8 +205,8 @@ class PlainEngine : public Engine {
   bool fits_buffer(int64_t length) const { return !inputs_->buffer_length() || length <= inputs_->buffer_length(); }
   std::span<const Tensor> encoded(PlainSequence& sequence);
   std::vector<Tensor> run(PlainSequence& sequence, const Feed& feed);
-  void run(std::span<const int32_t> tokens, int64_t past, std::vector<Tensor>& carried, int64_t rows, GivenList given,
-           std::span<const Tensor> encoded);
+  void run(std::span<const int32_t> tokens, int64_t past, int64_t position, std::vector<Tensor>& carried,
+           int64_t rows, GivenList given, std::span<const Tensor> encoded);
 
   int64_t held_ = 0;  ///< bytes of sequences
   PlainModel model_;
@@ -240,28 +242,34 @@ std::vector<Tensor> PlainEngine::run(PlainSequence& sequence, const Feed& feed) 
   const auto count = static_cast<int64_t>(feed.tokens.size());
   for (int32_t id : feed.tokens)
     if (id < 0 ? !interface.given_size || !row_of(feed.given, id) : vocabulary_ && id >= vocabulary_)
-      throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", vocabulary()));
+      throw Error(Code::invalid_argument,
+                  cat("token id ", id, " is out of range: the vocabulary has ", vocabulary()));
   const std::span<const Tensor> made = encoded(sequence);
   std::vector<Tensor> past = sequence.past;
   const int64_t rows = std::min(feed.rows, count);
   if (!cached) {
     std::vector<int32_t> tokens = sequence.tokens();
     tokens.insert(tokens.end(), feed.tokens.begin(), feed.tokens.end());
-    run(tokens, 0, past, rows, feed.given, made);
+    run(tokens, 0, 0, past, rows, feed.given, made);
     return past;
   }
   const int64_t piece = encoder_ ? 1 : count;
-  for (int64_t at = 0; at < count; at += piece)
-    run(feed.tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(piece)), sequence.length() + at, past,
-        std::clamp<int64_t>(at + piece - (count - rows), 0, piece), feed.given, made);
+  const bool places = interface.takes_places();
+  int64_t position = places ? sequence.next_position(feed.given) : sequence.length();
+  for (int64_t at = 0; at < count; at += piece) {
+    const auto tokens = feed.tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(piece));
+    run(tokens, sequence.length() + at, position, past, std::clamp<int64_t>(at + piece - (count - rows), 0, piece),
+        feed.given, made);
+    for (int32_t id : tokens) position += places ? place_of(feed.given, id).advance : 1;
+  }
   return past;
 }
 
 /// Appends the logits of the last `rows` tokens to `logits_`, and updates what runs hand on.
-void PlainEngine::run(std::span<const int32_t> tokens, int64_t past, std::vector<Tensor>& carried, int64_t rows,
-                      GivenList given, std::span<const Tensor> encoded) {
+void PlainEngine::run(std::span<const int32_t> tokens, int64_t past, int64_t position, std::vector<Tensor>& carried,
+                      int64_t rows, GivenList given, std::span<const Tensor> encoded) {
   const DecoderInterface& interface = model_.interface;
-  const std::vector<Tensor> inputs = inputs_->of(tokens, past, carried, given, encoded);
+  const std::vector<Tensor> inputs = inputs_->of(tokens, past, position, carried, given, encoded);
   std::vector<TensorView> views;
   for (const Tensor& tensor : inputs) views.push_back(tensor.view());
   executor_->run(views);
@@ -279,8 +287,7 @@ void PlainEngine::run(std::span<const int32_t> tokens, int64_t past, std::vector
                 cat("the graph gives logits of ", have, " positions only, ", rows, " were requested"));
   if (rows) {
     const Tensor f32 = materialize({{}, owned(interface.logits), {{RecipeStep::Kind::cast, {}, DType::f32}}});
-    logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary,
-                   f32.as<float>() + have * vocabulary);
+    logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary, f32.as<float>() + have * vocabulary);
   }
   for (size_t i = 0; i < interface.caches.size(); ++i)
     if (!interface.caches[i].idle) carried[i] = owned(interface.caches[i].present);

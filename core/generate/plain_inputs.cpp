@@ -13,31 +13,23 @@ namespace {
 
 size_t rank_of(const Type& type) { return type.dims ? type.dims->size() : 0; }
 
-/// [1, count] numbers first, first + step, ...
-Tensor counted(DType dtype, int64_t count, int64_t first, int64_t step) {
-  Tensor out(dtype, {1, count});
-  auto size = static_cast<size_t>(dtype_bits(dtype)) / 8;
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t value = first + i * step;
-    if (is_float(dtype)) {
-      Tensor one = materialize({{},
-                                Tensor::of<double>(DType::f64, {}, std::vector<double>{static_cast<double>(value)}),
-                                {{RecipeStep::Kind::cast, {}, dtype}}});
-      std::memcpy(out.data() + static_cast<size_t>(i) * size, one.data(), size);
-    } else {
-      std::memcpy(out.data() + static_cast<size_t>(i) * size, &value, size);
-    }
+/// Integers in a type.
+Tensor numbers_of(DType dtype, const Shape& shape, const std::vector<int64_t>& values) {
+  if (is_float(dtype)) {
+    const Tensor wide = Tensor::of<double>(DType::f64, shape, std::vector<double>(values.begin(), values.end()));
+    return materialize({{}, wide, {{RecipeStep::Kind::cast, {}, dtype}}});
   }
+  Tensor out(dtype, shape);
+  const auto size = static_cast<size_t>(dtype_bits(dtype)) / 8;
+  for (size_t i = 0; i < values.size(); ++i) std::memcpy(out.data() + i * size, &values[i], size);
   return out;
 }
 
-/// The row [1, count] as [rows, 1, count]; itself if `rows` is 0.
-Tensor repeated(Tensor row, int64_t rows) {
-  if (!rows) return row;
-  Tensor out(row.dtype(), {rows, 1, row.shape()[1]});
-  for (int64_t i = 0; i < rows; ++i)
-    std::memcpy(out.data() + i * row.bytes(), row.data(), static_cast<size_t>(row.bytes()));
-  return out;
+/// [1, count] numbers first, first + step, ...
+Tensor counted(DType dtype, int64_t count, int64_t first, int64_t step) {
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(first + i * step);
+  return numbers_of(dtype, {1, count}, values);
 }
 
 Tensor row_of_ids(DType dtype, std::span<const int32_t> tokens) {
@@ -130,6 +122,24 @@ void PlainInputs::read_caches(const Graph& graph, int64_t context) {
   }
 }
 
+/// In the file's shape: [1, count], [count] or [rows, 1, count].
+Tensor PlainInputs::positions(DType dtype, std::span<const int32_t> tokens, int64_t past, int64_t position,
+                              GivenList given) const {
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (!interface_.position_rows) {
+    Tensor out = counted(dtype, count, past, 1);
+    return flat_positions_ ? out.reshaped({count}) : out;
+  }
+  std::vector<int64_t> values(static_cast<size_t>(interface_.position_rows * count));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const GivenPlace place = interface_.takes_places() ? place_of(given, tokens[i]) : GivenPlace();
+    for (size_t row = 0; row < static_cast<size_t>(interface_.position_rows); ++row)
+      values[row * tokens.size() + i] = position + (interface_.takes_places() ? place.offset[row] : 0);
+    position += place.advance;
+  }
+  return numbers_of(dtype, {interface_.position_rows, 1, count}, values);
+}
+
 /// [1, 1, count, keys]: causal, each token attends to earlier ones and itself. A float mask is added to scores.
 Tensor PlainInputs::causal_mask(DType dtype, int64_t past, int64_t count) const {
   int64_t keys = buffer_length_ ? buffer_length_ : past + count;
@@ -153,7 +163,7 @@ Tensor PlainInputs::carried(size_t number, DType dtype, int64_t past, const Tens
   return Tensor(dtype, shape);
 }
 
-std::vector<Tensor> PlainInputs::of(std::span<const int32_t> tokens, int64_t past,
+std::vector<Tensor> PlainInputs::of(std::span<const int32_t> tokens, int64_t past, int64_t position,
                                     std::span<const Tensor> carried_values, GivenList given,
                                     std::span<const Tensor> encoded) const {
   if (encoded.size() < interface_.encoded.size())
@@ -168,8 +178,7 @@ std::vector<Tensor> PlainInputs::of(std::span<const int32_t> tokens, int64_t pas
         out.push_back(mask_by_token_ ? causal_mask(dtype, past, count) : counted(dtype, past + count, 1, 0));
         break;
       case Role::positions:
-        out.push_back(repeated(counted(dtype, count, past, 1), interface_.position_rows));
-        if (flat_positions_) out.back() = out.back().reshaped({count});
+        out.push_back(positions(dtype, tokens, past, interface_.takes_places() ? position : past, given));
         break;
       case Role::encoded: out.push_back(encoded[input.number]); break;
       case Role::encoded_mask:  // keys and hidden states have the encoder's tokens in the last dimension but one

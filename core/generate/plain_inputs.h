@@ -17,9 +17,10 @@ class PlainInputs {
 
   /// The graph's inputs, in order, for `tokens` after `past` others. `carried`: outputs of the last run, by number of cache, then of
   /// counter; not present before the first run.
-  /// `given`: rows of the tokens whose ids are negative. `encoded`: values of the interface's `encoded`.
-  std::vector<Tensor> of(std::span<const int32_t> tokens, int64_t past, std::span<const Tensor> carried,
-                         GivenList given, std::span<const Tensor> encoded) const;
+  /// `position`: of the first token (Sequence::next_position); equal to `past` without places. `given`: rows of the tokens whose ids are
+  /// negative. `encoded`: values of the interface's `encoded`.
+  std::vector<Tensor> of(std::span<const int32_t> tokens, int64_t past, int64_t position,
+                         std::span<const Tensor> carried, GivenList given, std::span<const Tensor> encoded) const;
 
   /// Values that a run passes to the next: caches, then counters.
   size_t carried_count() const { return shapes_.size(); }
@@ -35,6 +36,8 @@ class PlainInputs {
   };
   Input input_of(const Graph& graph, ValueId id) const;
   void read_caches(const Graph& graph, int64_t context);
+  Tensor positions(DType dtype, std::span<const int32_t> tokens, int64_t past, int64_t position,
+                   GivenList given) const;
   Tensor causal_mask(DType dtype, int64_t past, int64_t count) const;
   Tensor carried(size_t number, DType dtype, int64_t past, const Tensor& kept) const;
 

@@ -13,6 +13,8 @@ void RaggedEngine::feed(const Feed& feed, RaggedStep& step) const {
   const int64_t told = sequence.prompt(), prompt = told ? sequence.prefix() + told : first + count;
   const int64_t page_tokens = sequence.cache().page_tokens();
   const auto given_size = static_cast<int32_t>(decoder().interface.given_size);
+  const bool places = decoder().interface.takes_places();
+  int64_t position = places ? sequence.next_position(feed.given) : 0;
   for (int64_t i = 0; i < count; ++i) {
     if (i >= count - feed.rows) step.rows.push_back(static_cast<int32_t>(step.ids.size()));
     const int32_t id = feed.tokens[static_cast<size_t>(i)];
@@ -23,6 +25,11 @@ void RaggedEngine::feed(const Feed& feed, RaggedStep& step) const {
       step.given.insert(step.given.end(), row, row + given_size);
     }
     step.positions.push_back(static_cast<int32_t>(first + i));
+    if (places) {
+      const GivenPlace place = place_of(feed.given, id);
+      for (int32_t offset : place.offset) step.mrope_positions.push_back(static_cast<int32_t>(position + offset));
+      position += place.advance;
+    }
     step.lengths.push_back(static_cast<int32_t>(std::max(prompt, first + i + 1)));
     step.segments.push_back(static_cast<int32_t>(step.segment_count));
     step.adapters.push_back(sequence.adapter() ? sequence.adapter()->slot : -1);
@@ -45,6 +52,8 @@ void RaggedEngine::pad(RaggedStep& step) const {
     step.ids.push_back(0);
     if (decoder().interface.given_size) step.given_at.push_back(-1);
     step.positions.push_back(0);
+    if (decoder().interface.takes_places())
+      step.mrope_positions.resize(step.mrope_positions.size() + GivenPlace().offset.size());
     step.lengths.push_back(1);
     step.segments.push_back(-1);
     step.adapters.push_back(-1);
@@ -90,6 +99,20 @@ void RaggedEngine::abandon(std::span<Feed> feeds) {
   for (Feed& feed : feeds) kv(*feed.sequence).cache().abandon_step(kv(*feed.sequence));
 }
 
+/// Tables of angles end with the context; an image's positions may lie beyond its tokens' places.
+void RaggedEngine::check_places(const Feed& feed) const {
+  int64_t position = feed.sequence->next_position(feed.given);
+  for (int32_t id : feed.tokens) {
+    const GivenPlace place = place_of(feed.given, id);
+    const int64_t last = position + *std::max_element(place.offset.begin(), place.offset.end());
+    if (last >= decoder().context)
+      throw Error(Code::invalid_argument,
+                  cat("a token has the position ", last, ", and the model's tables end at ", decoder().context),
+                  "shorten the prompt, or its videos");
+    position += place.advance;
+  }
+}
+
 void RaggedEngine::check(std::span<const Feed> feeds, bool hidden) const {
   if (hidden && !rank_->model().hidden_program)
     throw Error(Code::unsupported, "this model's graph does not show a hidden state before its head");
@@ -98,6 +121,8 @@ void RaggedEngine::check(std::span<const Feed> feeds, bool hidden) const {
       if (id < 0 ? !decoder().interface.given_size || !row_of(feed.given, id) : vocabulary_ && id >= vocabulary_)
         throw Error(Code::invalid_argument,
                     cat("token id ", id, " is out of range: the vocabulary has ", vocabulary()));
+  if (decoder().interface.takes_places() && decoder().context)
+    for (const Feed& feed : feeds) check_places(feed);
   budget_->check();  // a step that has begun cannot stop: its ranks wait for each other
 }
 

@@ -70,7 +70,8 @@ class RaggedEngine : public Engine {
   }
 
   std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt,
-                                 std::shared_ptr<const Adapter> adapter, std::shared_ptr<const EncoderInput>) override {
+                                 std::shared_ptr<const Adapter> adapter,
+                                 std::shared_ptr<const EncoderInput>) override {
     // Picks the replica with the fewest sequences, to balance steps.
     auto least = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
       return a->cache.sequences() < b->cache.sequences();
@@ -110,7 +111,7 @@ class RaggedEngine : public Engine {
 
   std::shared_ptr<const Adapter> add_adapter(const std::string& name, const AdapterWeights& weights) override;
   std::vector<std::byte> save(const Sequence& sequence) const override;
-  std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) override;
+  std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes, std::span<const SavedRows> saved) override;
 
   EngineStats stats() const override {
     EngineStats out;
@@ -178,6 +179,7 @@ class RaggedEngine : public Engine {
     finish();
   }
   void check(std::span<const Feed> feeds, bool hidden) const;
+  void check_places(const Feed& feed) const;
   ComputeStep fill(std::span<Feed> feeds, bool hidden);
   void feed(const Feed& feed, RaggedStep& step) const;
   void pad(RaggedStep& step) const;

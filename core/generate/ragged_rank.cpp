@@ -31,6 +31,8 @@ TensorView input_of(const RaggedStep& step, std::string_view name, int64_t given
   if (name == given_at_input) return view(step.given_at, DType::i32, {1, tokens});
   if (name == given_rows_input)
     return view(step.given, DType::f32, {static_cast<int64_t>(step.given.size()) / given_size, given_size});
+  if (name == mrope_positions_input)
+    return view(step.mrope_positions, DType::i32, {1, tokens, static_cast<int64_t>(GivenPlace().offset.size())});
   if (name == "positions") return view(step.positions, DType::i32, {1, tokens});
   if (name == "lengths") return view(step.lengths, DType::i32, {1, tokens});
   if (name == "segments") return view(step.segments, DType::i32, {1, tokens});

@@ -25,8 +25,9 @@ struct RaggedStep {
   std::vector<std::vector<int32_t>> slots, tables;  ///< by page group
   std::vector<int64_t> settings;                    ///< of choices, if the decoder has them
   std::vector<int32_t> edits;
-  std::vector<float> given;                         ///< rows that stand for tokens, if the decoder takes any: at least one
+  std::vector<float> given;  ///< rows that stand for tokens, if the decoder takes any: at least one
   std::vector<int32_t> given_at;
+  std::vector<int32_t> mrope_positions;  ///< [tokens, 3], if the decoder takes places
   int64_t segment_count = 0, table_width = 1, chosen = 0;
 
   bool empty() const { return ids.empty(); }
@@ -34,7 +35,7 @@ struct RaggedStep {
   bool chooses() const { return chosen > 0; }
   auto fields() {
     return std::tie(hidden, logits, copies, ids, positions, segments, rows, lengths, states, adapters, slots, tables,
-                    settings, edits, given, given_at, segment_count, table_width, chosen);
+                    settings, edits, given, given_at, mrope_positions, segment_count, table_width, chosen);
   }
 };
 

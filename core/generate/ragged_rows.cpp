@@ -163,7 +163,7 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
   return out.take();
 }
 
-std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes) {
+std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes, std::span<const SavedRows> saved) {
   ByteReader in(bytes, "the saved conversation", "it must come from the same model, dtype and version");
   auto number = [&] { return in.get<uint64_t>(); };
   if (number() != save_magic) in.fail("is not one");
@@ -181,9 +181,12 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
         Code::not_found,
         cat("the saved conversation was computed with an adapter, then called ", quote(name), ", that is not there"),
         "add that adapter first, as it was");
-  const auto tokens = in.get_list<int32_t>();
-  for (int32_t token : tokens)
-    if (token < 0 || token >= vocabulary_) in.fail("holds a token that the model does not have");
+  auto tokens = in.get_list<int32_t>();
+  for (int32_t& token : tokens) {
+    const bool is_row = token < 0;
+    if (is_row) token = restored_id(saved, token);
+    if (is_row ? token >= 0 : token >= vocabulary_) in.fail("holds a token that the model does not have");
+  }
   std::unique_ptr<Sequence> opened = open({}, 0, std::move(adapter), nullptr);
   KvSequence& sequence = kv(*opened);
   if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))

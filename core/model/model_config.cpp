@@ -1,5 +1,6 @@
 #include "core/model/model_config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -118,6 +119,28 @@ std::vector<int32_t> decoder_tokens(const ConfigFile& config, const ConfigFile& 
   return out;
 }
 
+/// What a decoder's inputs of images and sounds are.
+void read_inputs(const ConfigFile& config, const ConfigFile& genai, ModelConfig& out) {
+  const auto tokens = [&](const std::string& kind) {
+    std::vector<int32_t> ids;
+    for (const char* member : {"_token_id", "_token_index"})
+      for (int32_t id : config.ids(kind + member)) ids.push_back(id);
+    if (ids.empty()) ids = genai.ids(cat("model/", kind, "_token_id"));
+    for (int32_t id : ids)
+      if (std::find(out.input_tokens.begin(), out.input_tokens.end(), id) == out.input_tokens.end()) out.input_tokens.push_back(id);
+    return ids;
+  };
+  out.image_tokens = tokens("image");
+  out.audio_tokens = tokens("audio");
+  out.video_tokens = tokens("video");
+  for (const auto& [file, vision] : {std::pair(&config, std::string("vision_config/")), std::pair(&genai, std::string("model/vision/"))}) {
+    if (out.merge <= 0) out.merge = file->get<int64_t>(vision + "spatial_merge_size").value_or(0);
+    if (out.tokens_per_second <= 0) out.tokens_per_second = file->get<double>(vision + "tokens_per_second").value_or(0);
+  }
+  for (const char* member : {"model/vision/filename", "model/speech/filename"})
+    if (const auto name = genai.get<std::string>(member)) out.encoder_files.push_back(*name);
+}
+
 }  // namespace
 
 ModelConfig read_model_config(const FileSet& files) {
@@ -144,9 +167,7 @@ ModelConfig read_model_config(const FileSet& files) {
   for (auto [file, member] : eos) {
     if (out.eos_tokens.empty()) out.eos_tokens = file->ids(member);
   }
-  for (const char* member : {"image_token_id", "image_token_index", "audio_token_id", "audio_token_index", "video_token_id",
-                             "video_token_index"})
-    for (int32_t id : config.ids(member)) out.input_tokens.push_back(id);
+  read_inputs(config, genai, out);
   out.embeddings_file = genai.get<std::string>("model/embedding/filename").value_or("");
   out.request_defaults = request_defaults(generation, config);
   return out;

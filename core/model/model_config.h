@@ -22,7 +22,11 @@ struct ModelConfig {
   int64_t context = 0;              ///< tokens; 0: not specified
   int64_t encoder_context = 0;      ///< tokens of an encoder's text; 0: not specified
   std::vector<int32_t> decoder_tokens;  ///< with which a decoder begins after an encoder's input: the start token, and forced ones
-  std::vector<int32_t> input_tokens;  ///< for which embeddings of an image or a sound stand
+  std::vector<int32_t> image_tokens, video_tokens, audio_tokens;  ///< for which embeddings of such stand
+  std::vector<int32_t> input_tokens;                              ///< all of these
+  int64_t merge = 0;             ///< patches, in each direction, that one row of an image spans; 0: not specified
+  double tokens_per_second = 0;  ///< positions of M-RoPE for a second of a video; 0: not specified
+  std::vector<std::string> encoder_files;  ///< of images and sounds, that genai_config.json names
   std::vector<int32_t> eos_tokens;  ///< of the first of generation_config, genai_config and config.json that has any
   /// Options of requests, by generation_config.json (suppressed tokens also by config.json): with do_sample they are the file's, and
   /// transformers' where the file leaves them out (temperature 1, top_k 50); without it, greedy.

@@ -93,7 +93,8 @@ std::string choose_model_file(const FileSet& files) {
   for (const char* name : {"model.onnx", "decoder_model_merged.onnx"}) {
     if (has(name)) return folder + name;
   }
-  if (has("decoder_model.onnx") && has("decoder_with_past_model.onnx")) return folder + "decoder_with_past_model.onnx";
+  if (has("decoder_model.onnx") && has("decoder_with_past_model.onnx"))
+    return folder + "decoder_with_past_model.onnx";
   if (has("decoder_model.onnx") && has("encoder_model.onnx")) return folder + "decoder_model.onnx";
   if (candidates.size() == 1) return candidates[0];
   if (candidates.empty()) {
@@ -192,19 +193,40 @@ std::optional<ModelSource> other_file(const ModelSource& source, std::span<const
   return std::nullopt;
 }
 
-std::optional<ModelSource> embeddings_of(const ModelSource& source) {
+/// Next to a decoder's file: "embed_tokens_q4.onnx" of decoder_model_merged_q4.onnx, if there is such a one, otherwise "embed_tokens.onnx".
+static std::vector<std::string> beside_decoder(const ModelSource& source, std::string_view stem) {
   constexpr std::string_view merged = "decoder_model_merged", end = ".onnx";
   const fs::path folder = fs::path(source.file).parent_path();
   const std::string decoder = fs::path(source.file).filename().string();
-  std::vector<std::string> names{read_model_config(*source.files).embeddings_file};
+  std::vector<std::string> out;
   if (decoder.starts_with(merged) && decoder.ends_with(end))
-    names.push_back((folder / cat("embed_tokens", decoder.substr(merged.size()))).generic_string());
-  for (const char* usual : {"embed_tokens.onnx", "embedding.onnx"}) names.push_back((folder / usual).generic_string());
+    out.push_back((folder / cat(stem, decoder.substr(merged.size()))).generic_string());
+  out.push_back((folder / cat(stem, end)).generic_string());
+  return out;
+}
+
+std::optional<ModelSource> embeddings_of(const ModelSource& source) {
+  std::vector<std::string> names{read_model_config(*source.files).embeddings_file};
+  for (const char* stem : {"embed_tokens", "embedding"})
+    for (std::string& name : beside_decoder(source, stem)) names.push_back(std::move(name));
   return other_file(source, names);
 }
 
+std::vector<std::string> input_encoders_of(const ModelSource& source) {
+  std::vector<std::string> out;
+  if (source.directory.empty()) return out;
+  const auto add = [&](std::span<const std::string> names) {
+    const auto file = other_file(source, names);
+    const std::string path = file ? source.files->path_of(file->file) : "";
+    if (file && std::find(out.begin(), out.end(), path) == out.end()) out.push_back(path);
+  };
+  for (const std::string& name : read_model_config(*source.files).encoder_files) add({&name, 1});
+  for (const char* stem : {"vision_encoder", "audio_encoder"}) add(beside_decoder(source, stem));
+  return out;
+}
+
 std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& graph, const OpSet& ops,
-                                     LoadProgress* progress) {
+                                     const IdsOnly& ids_only, LoadProgress* progress) {
   const ValueId input = graph.find(embeddings_input);
   const auto is_ids = [&](ValueId id) { return graph.value(id).name == "input_ids"; };
   if (std::find(graph.inputs.begin(), graph.inputs.end(), input) == graph.inputs.end() ||
@@ -212,13 +234,15 @@ std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& gra
     return std::nullopt;
   const auto beside = embeddings_of(source);
   if (!beside) return std::nullopt;
-  const Graph made = import_model(*beside, ops, progress).graph;
-  const auto output = std::find_if(made.outputs.begin(), made.outputs.end(),
-                                   [&](ValueId id) { return made.value(id).name == embeddings_input; });
+  Graph made = import_model(*beside, ops, progress).graph;
   try {
+    if (made.inputs.size() > 1) made = ids_only(made);
+    const auto output = std::find_if(made.outputs.begin(), made.outputs.end(),
+                                     [&](ValueId id) { return made.value(id).name == embeddings_input; });
     if (made.inputs.size() != 1 || (output == made.outputs.end() && made.outputs.size() != 1))
-      throw Error(Code::unsupported, cat("it has ", made.inputs.size(), " inputs and ", made.outputs.size(),
-                                         " outputs, expected token ids and their embeddings"),
+      throw Error(Code::unsupported,
+                  cat("it has ", made.inputs.size(), " inputs and ", made.outputs.size(),
+                      " outputs, expected token ids and their embeddings"),
                   "export one that only looks up the table; embeddings of images are an option of requests");
     Graph out = graph;
     graft(out, input, made, output == made.outputs.end() ? 0 : static_cast<size_t>(output - made.outputs.begin()));

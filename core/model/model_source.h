@@ -54,10 +54,17 @@ std::optional<ModelSource> other_file(const ModelSource& source, std::span<const
 /// The file next to a decoder's that an exporter wrote to make embeddings of ids: the one that genai_config.json names,
 /// embed_tokens.onnx (embed_tokens_q4.onnx of decoder_model_merged_q4.onnx), or embedding.onnx. nullopt: there is none.
 std::optional<ModelSource> embeddings_of(const ModelSource& source);
+/// Makes of an embedding graph with several inputs one that takes token ids only.
+using IdsOnly = std::function<Graph(const Graph&)>;
 /// Of a decoder that takes embeddings and no ids: a graph that computes them of ids, by that file. nullopt: `graph` is another, or
-/// there is no such file. Throws what import_model throws; Error(bad_model) if the two do not fit.
+/// there is no such file. Throws what import_model and `ids_only` throw, naming the file; Error(bad_model) if the two do not fit.
 std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& graph, const OpSet& ops,
-                                     LoadProgress* progress = nullptr);
+                                     const IdsOnly& ids_only, LoadProgress* progress = nullptr);
+
+/// The files next to a decoder's that have its encoders of images and sounds, as paths: those that genai_config.json names,
+/// vision_encoder.onnx and audio_encoder.onnx (vision_encoder_q4.onnx of decoder_model_merged_q4.onnx). Empty: they are in memory, or
+/// there are none.
+std::vector<std::string> input_encoders_of(const ModelSource& source);
 
 /// Whether there are files of a tokenizer.
 bool has_tokenizer(const ModelSource& source);

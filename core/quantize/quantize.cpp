@@ -28,7 +28,7 @@ std::vector<std::vector<Tensor>> samples_of(const Graph& graph, const DecoderInt
   const auto window = std::min(static_cast<size_t>(options.window), ids.size());
   std::vector<std::vector<Tensor>> out;
   for (size_t begin = 0; begin + window <= ids.size(); begin += window)
-    out.push_back(inputs.of(ids.subspan(begin, window), 0, none, {}, {}));
+    out.push_back(inputs.of(ids.subspan(begin, window), 0, 0, none, {}, {}));
   return out;
 }
 

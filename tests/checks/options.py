@@ -14,7 +14,7 @@ READERS = {
     "model": ["model.cpp", "library.cpp"],
     "tokenizer": ["model.cpp"],
     "generator": ["generator.cpp", "adapters.cpp", "devices.cpp"],
-    "request": ["generator.cpp", "tokenizer.cpp"],
+    "request": ["generator.cpp", "request_inputs.cpp", "tokenizer.cpp"],
     "session": ["session.cpp", "devices.cpp"],
     "world": ["world.cpp"],
     "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp", "devices.cpp"],

@@ -25,7 +25,7 @@ public sealed class Options : NativeObject {
     return this;
   }
 
-  /// <summary>Of an option that is a tensor, which is copied ("inputs_embeds").</summary>
+  /// <summary>Of an option that is a tensor, which is copied ("inputs_embeds", "image_grid_thw").</summary>
   public Options Set(string key, Tensor value) {
     Native.plait_options_set_tensor(this, Utf8.Name(key), value);
     return this;

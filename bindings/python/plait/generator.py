@@ -65,8 +65,8 @@ class Generator(NativeObject):
     def submit(self, prompt: Union[str, Any], *, parent: Optional[Request] = None, sampler: Optional[Sampler] = None,
                **options: Any) -> Request:
         """A prompt: a text, or token ids, which are taken as they are. `parent`: a request that ended with the option keep, which
-        this one continues. `inputs_embeds`: an array that stands for
-        tokens, such as an image's embeddings. `input_features`: of an encoder-decoder's sound; the prompt, which may be empty, is what
+        this one continues. `inputs_embeds`: an array that stands for tokens, such as an image's embeddings; `image_grid_thw`: its grid,
+        where positions have three dimensions. `input_features`: of an encoder-decoder's sound; the prompt, which may be empty, is what
         its decoder begins with. `sampler`: chooses tokens from logits f32 [v], in the thread that pulls."""
         self.wait()
         if sampler is not None:

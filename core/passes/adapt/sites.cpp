@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "core/base/text.h"
-#include "core/passes/base/pass.h"
-#include "core/passes/base/parameter_states.h"
 #include "core/passes/adapt/linear_roles.h"
 #include "core/passes/adapt/module_names.h"
+#include "core/passes/base/parameter_states.h"
+#include "core/passes/base/pass.h"
 
 namespace plait {
 namespace {
@@ -144,7 +144,9 @@ class Sites {
 
   bool comes_of_positions(ValueId id) const {
     const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
-    if (at < 0) return id != no_value && graph_.value(id).name == "positions";
+    if (at < 0)
+      return id != no_value &&
+             (graph_.value(id).name == "positions" || graph_.value(id).name == mrope_positions_input);
     const auto& inputs = graph_.nodes[static_cast<size_t>(at)].inputs;
     return std::any_of(inputs.begin(), inputs.end(), [&](ValueId input) { return comes_of_positions(input); });
   }

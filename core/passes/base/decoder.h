@@ -13,6 +13,8 @@ namespace plait {
 /// Names of the inputs of rows that stand for tokens, and of the number of these rows.
 inline constexpr std::string_view given_rows_input = "plait.given", given_at_input = "plait.given_at";
 inline constexpr std::string_view given_symbol = "given";
+/// The name of the input of positions in several dimensions (M-RoPE) of a raised graph: i32 [b, t, rows].
+inline constexpr std::string_view mrope_positions_input = "mrope_positions";
 
 /// The roles of a decoder's inputs and outputs, found from names, ranks and dtypes.
 struct DecoderInterface {
@@ -34,7 +36,9 @@ struct DecoderInterface {
   };
   ValueId ids = no_value, mask = no_value, positions = no_value;
   int64_t position_rows = 0;  ///< of positions [rows, b, s], equal for text (M-RoPE); 0: they are [b, s]
-  int logits = -1;            ///< number of the output
+  /// Whether positions are time, height and width, and differ where rows of an image stand for tokens (GivenPlace).
+  bool takes_places() const { return given_size > 0 && position_rows == 3; }
+  int logits = -1;  ///< number of the output
   std::vector<Cache> caches;
   std::vector<Counter> counters;
   /// The past inputs are buffers of fixed length, into which the graph writes new tokens after those that a counter
@@ -105,7 +109,8 @@ struct StateShape {
 
 /// The raised graph is one ragged program. Inputs: `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows`
 /// i32 [b, r] (tokens whose logits are computed); by page group `slots` i32 [b, t] and `pages` i32 [n, m]; with
-/// states `states` i32 [n, 2] (slots that a segment reads and writes); with `interface.given` its two; with `length_limits` `lengths` i32
+/// states `states` i32 [n, 2] (slots that a segment reads and writes); with `interface.given` its two; with `interface.takes_places()`
+/// `mrope_positions` i32 [b, t, 3]; with `length_limits` `lengths` i32
 /// [b, t] (length of a token's sequence including its run: the whole prompt for a prompt's tokens); with adapters `adapters`
 /// i32 [b, t] (a token's slot; -1: none). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32
 /// [b, r, h], then what pass `choose` adds.

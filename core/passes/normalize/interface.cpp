@@ -53,7 +53,7 @@ class Finder {
     for (ValueId id : graph_.inputs) find_role(id);
     for (size_t k = 0; k < graph_.outputs.size(); ++k)
       if (graph_.value(graph_.outputs[k]).name == "logits") found_.logits = static_cast<int>(k);
-    if (found_.logits < 0 && !graph_.outputs.empty()) found_.logits = 0;
+    if (found_.logits < 0 && !graph_.outputs.empty() && !gives_hidden_state()) found_.logits = 0;
     pair_by_name();
     pair_by_position();
     // Without a count of a buffer's contents, an input of fixed size is a state.
@@ -62,15 +62,20 @@ class Finder {
     find_idle();
     fill_sizes();
     if (found_.ids == no_value) found_.why = "no integer input of rank 2 looks like token ids";
-    else if (found_.logits < 0) found_.why = "there is no output";
+    else if (found_.logits < 0)
+      found_.why = graph_.outputs.empty() ? "there is no output"
+                                          : cat("it gives ", quote(graph_.value(graph_.outputs[0]).name),
+                                                ", and no logits: an encoder, or a decoder without its head");
     for (const auto& cache : found_.caches)
       if (cache.present < 0) found_.why = no_output(cache.past);
     if (found_.ids == no_value && takes_embeddings())
-      found_.why = cat("it takes ", embeddings_input,
-                       ", and the file that makes them of token ids is not next to it: embed_tokens.onnx, or the one that "
-                       "genai_config.json names");
+      found_.why =
+          cat("it takes ", embeddings_input,
+              ", and the file that makes them of token ids is not next to it: embed_tokens.onnx, or the one that "
+              "genai_config.json names");
     if (found_.encoded_mask != no_value && found_.encoded.empty())
-      found_.why = cat("input ", quote(graph_.value(found_.encoded_mask).name), " is a mask of an encoder's, of which it takes nothing");
+      found_.why = cat("input ", quote(graph_.value(found_.encoded_mask).name),
+                       " is a mask of an encoder's, of which it takes nothing");
     for (const auto& counter : found_.counters)
       if (counter.output < 0) found_.why = no_output(counter.input);
     found_.complete = found_.why.empty();
@@ -81,6 +86,12 @@ class Finder {
   bool takes_embeddings() const {
     return std::any_of(graph_.inputs.begin(), graph_.inputs.end(),
                        [&](ValueId id) { return graph_.value(id).name == embeddings_input; });
+  }
+
+  /// As encoders' files do; a decoder's first output is taken for its logits, whatever its name.
+  bool gives_hidden_state() const {
+    const std::string& name = graph_.value(graph_.outputs[0]).name;
+    return name == "last_hidden_state" || name == "pooler_output" || name == "sentence_embedding";
   }
 
   std::string no_output(ValueId id) const {

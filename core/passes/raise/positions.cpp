@@ -115,19 +115,58 @@ Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Pro
   return evaluator;
 }
 
-void replace_positions(Graph& graph, const PassContext& context, ValueId positions) {
-  std::vector<bool> data = data_values(graph, context.decoder.interface);
+namespace {
+
+/// Nodes at the front of a graph that make values from the new input of positions.
+class Front {
+ public:
+  explicit Front(Graph& graph) : graph_(graph) {}
+
+  ValueId add(const char* op, std::vector<ValueId> inputs, Type type, Attributes attributes = {}) {
+    Node& node = nodes_.emplace_back();
+    node.op = op;
+    node.inputs = std::move(inputs);
+    node.outputs = {graph_.add_value({}, std::move(type))};
+    node.attributes = std::move(attributes);
+    return node.outputs[0];
+  }
+  ValueId cast(ValueId id, DType dtype) {
+    Attributes to;
+    to.set("to", static_cast<int64_t>(dtype));
+    return add("Cast", {id}, {dtype, graph_.value(id).type.dims}, std::move(to));
+  }
+  ValueId reshape(ValueId id, const Type& type) {
+    Node sizes;
+    make_sizes(sizes, *type.dims, false, graph_.symbols);
+    sizes.outputs = {graph_.add_value({}, {DType::i64, Dims{Dim(static_cast<int64_t>(type.dims->size()))}})};
+    nodes_.push_back(sizes);
+    return add("Reshape", {id, sizes.outputs[0]}, type);
+  }
+  void insert() {
+    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(nodes_.begin()),
+                        std::make_move_iterator(nodes_.end()));
+  }
+
+ private:
+  Graph& graph_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+void replace_positions(Graph& graph, const PassContext& context, ValueId positions, ValueId mrope_positions) {
+  const DecoderInterface& interface = context.decoder.interface;
+  std::vector<bool> data = data_values(graph, interface);
   std::vector<ValueId> found;
   std::vector<bool> covered(static_cast<size_t>(graph.value_count()));  // computed from positions already found
   auto consider = [&](ValueId id) {
     if (id == no_value || data[static_cast<size_t>(id)] || graph.value(id).constant) return;
-    if (!shaped_like_positions(graph.value(id).type, context.decoder.interface) ||
-        !equals_positions(graph, context, id))
-      return;
+    if (!shaped_like_positions(graph.value(id).type, interface) || !equals_positions(graph, context, id)) return;
     found.push_back(id);
     covered[static_cast<size_t>(id)] = true;
   };
-  consider(context.decoder.interface.positions);
+  if (mrope_positions == no_value) consider(interface.positions);
+  else covered[static_cast<size_t>(interface.positions)] = true;
   for (const Node& node : graph.nodes) {
     bool behind = std::any_of(node.inputs.begin(), node.inputs.end(),
                               [&](ValueId id) { return id != no_value && covered[static_cast<size_t>(id)]; });
@@ -135,38 +174,30 @@ void replace_positions(Graph& graph, const PassContext& context, ValueId positio
       if (behind && id != no_value) covered[static_cast<size_t>(id)] = true;
       else consider(id);
   }
-  std::vector<Node> front;
+  Front front(graph);
+  if (mrope_positions != no_value) {
+    const Type type = graph.value(interface.positions).type;
+    const Dims dims = *graph.value(mrope_positions).type.dims;
+    Attributes rows_first;
+    rows_first.set("perm", std::vector<int64_t>{2, 0, 1});
+    const ValueId turned = front.add("Transpose", {front.cast(mrope_positions, type.dtype)},
+                                     {type.dtype, Dims{dims[2], dims[0], dims[1]}}, std::move(rows_first));
+    graph.replace_uses(interface.positions, front.reshape(turned, type));
+  }
   for (ValueId id : found) {
-    Type type = graph.value(id).type;
-    Node cast, sizes, reshape;
-    cast.op = "Cast";
-    cast.attributes.set("to", static_cast<int64_t>(type.dtype));
-    cast.inputs = {positions};
-    cast.outputs = {graph.add_value({}, {type.dtype, graph.value(positions).type.dims})};
+    const Type type = graph.value(id).type;
     Type one_row = type;
-    const int rows = row_axis(type, context.decoder.interface);
+    const int rows = row_axis(type, interface);
     if (rows >= 0) (*one_row.dims)[static_cast<size_t>(rows)] = Dim(1);
-    make_sizes(sizes, *one_row.dims, false, graph.symbols);
-    sizes.outputs = {graph.add_value({}, {DType::i64, Dims{Dim(static_cast<int64_t>(type.dims->size()))}})};
-    reshape.op = "Reshape";
-    reshape.inputs = {cast.outputs[0], sizes.outputs[0]};
-    reshape.outputs = {graph.add_value({}, one_row)};
-    ValueId made = reshape.outputs[0];
-    for (Node* node : {&cast, &sizes, &reshape}) front.push_back(std::move(*node));
+    ValueId made = front.reshape(front.cast(positions, type.dtype), one_row);
     if (rows >= 0) {
       std::vector<int64_t> repeats(type.dims->size(), 1);
-      repeats[static_cast<size_t>(rows)] = context.decoder.interface.position_rows;
-      Node expand;
-      expand.op = "Expand";
-      expand.inputs = {made, graph.add_constant(Tensor::of_ints(repeats))};
-      expand.outputs = {graph.add_value({}, type)};
-      made = expand.outputs[0];
-      front.push_back(std::move(expand));
+      repeats[static_cast<size_t>(rows)] = interface.position_rows;
+      made = front.add("Expand", {made, graph.add_constant(Tensor::of_ints(repeats))}, type);
     }
     graph.replace_uses(id, made);
   }
-  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(front.begin()),
-                     std::make_move_iterator(front.end()));
+  front.insert();
 }
 
 }  // namespace plait

@@ -15,8 +15,8 @@
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/passes/base/widen.h"
-#include "core/passes/raise/raise.h"
 #include "core/passes/normalize/normalize.h"
+#include "core/passes/raise/raise.h"
 
 namespace plait {
 namespace {
@@ -49,7 +49,7 @@ class Raiser {
     for (size_t layer = 0; layer < matches_.size(); ++layer) rewrite_attention(layer);
     for (size_t k = 0; k < recurrences_.size(); ++k)
       rewrite_recurrent(graph_, recurrences_[k], k, segments_, states_);
-    replace_positions(graph_, context_, positions_);
+    replace_positions(graph_, context_, positions_, mrope_positions_);
     drop_table_slices(graph_);
     cut_outputs();
     rename_sizes();
@@ -111,6 +111,7 @@ class Raiser {
   std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its index among the group's page arrays
   std::map<size_t, Written> written_;    ///< by owner
   std::vector<LengthChoice> choices_;
+  ValueId mrope_positions_ = no_value;  ///< where rows of an image have positions of their own
   ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value, lengths_ = no_value;
   std::vector<ValueId> slots_, tables_;  ///< by group
   SymbolId tokens_ = -1, asked_ = -1;
@@ -279,6 +280,9 @@ void Raiser::declare_inputs() {
   asked_ = graph_.symbols.fresh("r");
   Dim t = Dim::symbol(tokens_), n = graph_.symbol("n"), m = graph_.symbol("m");
   positions_ = declare("positions", DType::i32, {1, t});
+  if (decoder_.interface.takes_places())
+    mrope_positions_ =
+        declare(std::string(mrope_positions_input), DType::i32, {1, t, decoder_.interface.position_rows});
   segments_ = declare("segments", DType::i32, {1, t});
   rows_ = declare("rows", DType::i32, {1, Dim::symbol(asked_)});
   declare_ids();
@@ -358,13 +362,16 @@ Written Raiser::write_pages(const AttentionMatch& match, size_t index) {
   const AttentionLayer& layer = match.layer;
   auto group = static_cast<size_t>(group_of_[index]);
   int pool = decoder_.groups[group].pool;
-  const auto key_of = [&](store_keys::CacheHalf half) { return store_keys::cache_pages(half, pool, slot_of_[index]); };
+  const auto key_of = [&](store_keys::CacheHalf half) {
+    return store_keys::cache_pages(half, pool, slot_of_[index]);
+  };
   DType cache = decoder_.cache_dtype;
   Dim pages = graph_.symbol(cat("p.", pool)), slots = graph_.symbol("c");
   ValueId key = rotated(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
   ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size);
   ValueId keys = state(key_of(store_keys::CacheHalf::keys), cache, {pages, layer.kv_heads, layer.key_size, slots});
-  ValueId values = state(key_of(store_keys::CacheHalf::values), cache, {pages, layer.kv_heads, slots, layer.value_size});
+  ValueId values =
+      state(key_of(store_keys::CacheHalf::values), cache, {pages, layer.kv_heads, slots, layer.value_size});
   std::vector<ValueId> out = insert("plait.KvWrite", {keys, values, key, value, slots_[group]}, 2).outputs;
   return {out[0], out[1]};
 }
@@ -470,7 +477,7 @@ bool Raiser::nothing_left() {
   std::vector<ValueId> kept;
   for (ValueId id : graph_.inputs) {
     bool ours = id == interface.ids || id == interface.given || id == interface.given_at ||
-                graph_.value(id).name == "rows" || id == positions_ || id == segments_ ||
+                graph_.value(id).name == "rows" || id == positions_ || id == mrope_positions_ || id == segments_ ||
                 id == states_ || (id == lengths_ && !decoder_.length_limits.empty()) ||
                 std::find(slots_.begin(), slots_.end(), id) != slots_.end() ||
                 std::find(tables_.begin(), tables_.end(), id) != tables_.end();
@@ -527,12 +534,15 @@ void Raiser::read_sizes() {
     if (cache.length && !cache.ring)
       decoder_.context = decoder_.context ? std::min(decoder_.context, cache.length) : cache.length;
   std::vector<bool> of_positions(static_cast<size_t>(graph_.value_count()));
-  of_positions[static_cast<size_t>(positions_)] = true;
+  for (ValueId id : {positions_, mrope_positions_})
+    if (id != no_value) of_positions[static_cast<size_t>(id)] = true;
   for (const Node& node : graph_.nodes) {
     bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
                                [&](ValueId in) { return in != no_value && of_positions[static_cast<size_t>(in)]; });
-    bool cheap = node.op == "Cast" || node.op == "Reshape" || node.op == "Unsqueeze" || node.op == "Squeeze";
-    if (follows && cheap) of_positions[static_cast<size_t>(node.outputs[0])] = true;
+    bool cheap = node.op == "Cast" || node.op == "Reshape" || node.op == "Unsqueeze" || node.op == "Squeeze" ||
+                 node.op == "Transpose";
+    const bool row = node.op == "Gather" && of_positions[static_cast<size_t>(node.inputs[0])];  // of M-RoPE's
+    if (follows && (cheap || row)) of_positions[static_cast<size_t>(node.outputs[0])] = true;
     bool table = node.op == "plait.Embedding" || node.op == "Gather";
     if (!table || !of_positions[static_cast<size_t>(node.inputs[1])]) continue;
     const auto& dims = graph_.value(node.inputs[0]).type.dims;

@@ -72,12 +72,12 @@ struct AttentionMatch {
     bool keeps;         ///< a bool mask: true where the key is visible (false: where it is hidden)
     double factor = 1;  ///< scale of the sum of scores and mask
   };
-  std::vector<Mask> masks;    ///< a float mask is added; below -1e4 it hides
-  bool causal = false;        ///< by attribute
-  bool told_length = false;   ///< an operand gives the number of filled places of a buffer
-  int64_t window = 0;         ///< by attribute, as AttentionLayer::window
-  ValueId sinks = no_value;   ///< one number per head
-  std::vector<float> slopes;  ///< by query head, of ALiBi: added per position of a key; empty: none
+  std::vector<Mask> masks;                     ///< a float mask is added; below -1e4 it hides
+  bool causal = false;                         ///< by attribute
+  bool told_length = false;                    ///< an operand gives the number of filled places of a buffer
+  int64_t window = 0;                          ///< by attribute, as AttentionLayer::window
+  ValueId sinks = no_value;                    ///< one number per head
+  std::vector<float> slopes;                   ///< by query head, of ALiBi: added per position of a key; empty: none
   ValueId cosine = no_value, sine = no_value;  ///< tables [m, z] by which query and key are to be rotated
   bool interleaved = false;
 };
@@ -147,8 +147,9 @@ std::vector<LengthChoice> find_length_choices(Graph& graph, const PassContext& c
 void choose_by_token(Graph& graph, const PassContext& context, const LengthChoice& choice, ValueId lengths,
                      ValueId positions, SymbolId tokens);
 
-/// Replaces every value that equals the tokens' positions by `positions` (i32 [1, t]).
-void replace_positions(Graph& graph, const PassContext& context, ValueId positions);
+/// Replaces every value that equals the tokens' positions by `positions` (i32 [1, t]), and the file's input of them by
+/// `mrope_positions` (i32 [1, t, rows]; no_value: by `positions`, too).
+void replace_positions(Graph& graph, const PassContext& context, ValueId positions, ValueId mrope_positions);
 
 /// Removes rounding of activations: QuantizeLinear followed by DequantizeLinear with the same scale. False if there
 /// there was none.

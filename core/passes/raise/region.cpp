@@ -102,12 +102,18 @@ std::optional<std::vector<float>> RegionProbe::run(const Region& region, const S
 Tensor RegionProbe::at_positions(ValueId id, const std::vector<int32_t>& places) const {
   auto count = static_cast<int64_t>(places.size());
   Evaluator evaluator(context_, graph);
-  for (ValueId input : graph.inputs)  // long enough to contain the token
+  for (ValueId input : graph.inputs) {  // long enough to contain the token
     if (const std::string& name = graph.value(input).name; name == "positions" || name == "lengths") {
       std::vector<int32_t> numbers = places;
       for (int32_t& number : numbers) number += name == "lengths";
       evaluator.bind(input, Tensor::of<int32_t>(DType::i32, {1, count}, numbers));
+    } else if (name == mrope_positions_input) {
+      const int64_t rows = context_.decoder.interface.position_rows;
+      std::vector<int32_t> numbers;
+      for (int32_t place : places) numbers.insert(numbers.end(), static_cast<size_t>(rows), place);
+      evaluator.bind(input, Tensor::of<int32_t>(DType::i32, {1, count, rows}, numbers));
     }
+  }
   for (SymbolId symbol = 0; symbol < graph.symbols.size(); ++symbol) evaluator.bind_symbol(symbol, count);
   return evaluator.value(id);
 }

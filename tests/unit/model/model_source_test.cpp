@@ -57,6 +57,13 @@ TEST(ModelSource, DefaultsOfRequestsComeFromTheGenerationConfig) {
   EXPECT_EQ(read_model_config(*memory_files({})).context, 0);
   const auto sees = memory_files(files({{"config.json", R"({"image_token_index": 7, "audio_token_id": 9})"}}));
   EXPECT_EQ(read_model_config(*sees).input_tokens, (std::vector<int32_t>{7, 9}));
+  const auto genai = memory_files(files({{"genai_config.json", R"({"model": {"image_token_id": 5, "vision": {"filename": "v.onnx",
+      "spatial_merge_size": 2, "tokens_per_second": 2.0}}})"}}));
+  const ModelConfig config = read_model_config(*genai);
+  EXPECT_EQ(config.image_tokens, std::vector<int32_t>{5});
+  EXPECT_EQ(config.merge, 2);
+  EXPECT_EQ(config.tokens_per_second, 2);
+  EXPECT_EQ(config.encoder_files, std::vector<std::string>{"v.onnx"});
 }
 
 }  // namespace

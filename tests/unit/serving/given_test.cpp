@@ -205,9 +205,12 @@ TEST(GivenRows, ConversationsGoOnWithMore) {
     std::vector<Answer> out{collect(*begun)};
     next.parent = begun->conversation();
     out.push_back(collect(*one->submit(rows ? with_rows(next, model.table) : next)));
-    if (rows) {
-      EXPECT_THROW(one->save(*begun->conversation()), Error);
-    }
+    auto other = scheduler_of(model.graph);
+    next.parent = other->restore(one->save(*begun->conversation()));
+    const RequestOptions again = rows ? with_rows(next, model.table) : next;
+    out.push_back(collect(*other->submit(again)));
+    EXPECT_EQ(out[2], out[1]) << "restored elsewhere";
+    EXPECT_EQ(collect(*other->submit(again)), out[1]) << "and once more";
     return out;
   };
   EXPECT_EQ(talk(true), talk(false));

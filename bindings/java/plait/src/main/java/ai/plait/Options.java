@@ -15,7 +15,7 @@ public final class Options extends NativeObject {
     return this;
   }
 
-  /** Of an option that is a tensor, which is copied ("inputs_embeds", "input_features"). */
+  /** Of an option that is a tensor, which is copied ("inputs_embeds", "image_grid_thw"). */
   public Options set(String key, Tensor value) {
     Native.plait_options_set_tensor(this, key, value);
     return this;
