@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 
-#include "core/comm/device_waits.h"
 #include "core/comm/exchange.h"
 
 namespace plait {
@@ -17,7 +16,7 @@ class Hub;
 
 /// The communicator of ranks that are threads or processes: every collective as steps of an exchange, identical for
 /// all transports.
-class Collectives final : public Communicator, public SeesDeviceWaits {
+class Collectives final : public Communicator {
  public:
   Collectives(std::shared_ptr<Hub> hub, std::unique_ptr<Exchange> exchange, GroupMaker make_group);
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/base/collective.h"
+#include "core/base/function_ref.h"
 #include "core/base/tensor.h"
 #include "core/comm/options.h"
 
@@ -62,10 +63,6 @@ class Communicator {
   /// a rank.
   virtual void recv(const TensorView& data, int from, int64_t tag = 0, Patience patience = Patience::deadline) = 0;
 
-  /// Whether a device can record such calls (Device::capture): they only enqueue its work. All ranks then record and replay the same
-  /// calls, as they make the same calls otherwise.
-  virtual bool captures(CollectiveKind, DType) const { return false; }
-
   /// Seconds this rank has waited for others in all calls of all groups of its world.
   virtual double waited_s() const = 0;
 
@@ -77,6 +74,32 @@ class Communicator {
   virtual void abort(std::string_view message) noexcept = 0;
   /// The world rank that ended the world; -1 if none.
   virtual int failed_rank() const noexcept = 0;
+
+  // What only some communicators can do.
+
+  /// Whether a device can record such calls (Device::capture): they only enqueue its work. All ranks then record and replay the same
+  /// calls, as they make the same calls otherwise.
+  virtual bool captures(CollectiveKind, DType) const { return false; }
+  /// Calls `launch`, which launches the kernel that makes `part` [n], this rank's part of the group's next all-reduce by sum (`sum_into`,
+  /// `all_reduce_into` or `all_reduce`, in the same queue). The kernel may write its result to the other ranks as it makes it; nothing
+  /// else writes `part` before the sum. By default it does not, and it need not do so on all ranks.
+  virtual void begin_sum(const TensorView& part, FunctionRef<void()> launch) {
+    (void)part;
+    launch();
+  }
+  /// An all-reduce by sum of `part` [n], whose result the kernel that `launch` launches takes in place of an operand, whose data are not
+  /// read then. False: not of such an array, and nothing has been done. As a collective, called by all ranks alike.
+  virtual bool sum_into(const TensorView& part, FunctionRef<void()> launch) {
+    (void)part, (void)launch;
+    return false;
+  }
+  /// Called again and again by a thread that waits for its device, which may wait for other ranks' devices: with the seconds since the
+  /// wait began, 0 first; once more with a negative number when it has ended. After CommOptions::deadline_s ends the world if a rank has
+  /// neither done nor awaited anything for as long, and names it; by default no rank is watched. Thread-safe.
+  virtual void note_device_wait(double waited_s) noexcept { (void)waited_s; }
+  /// For reports, where there is more than one way to move arrays: "peer memory", "NCCL" or "host memory", and why none of those before
+  /// it. Empty: there is one way.
+  virtual std::string transport() const { return ""; }
 };
 
 }  // namespace plait

@@ -99,7 +99,7 @@ class Hub {
   /// for the deadline. Thread-safe.
   void notice() noexcept;
 
-  /// SeesDeviceWaits::note_device_wait.
+  /// Communicator::note_device_wait.
   void note_device_wait(double waited_s) noexcept;
 
   bool over() const noexcept { return memory_state().over.load(std::memory_order_acquire) != 0; }

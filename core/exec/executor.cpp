@@ -513,7 +513,14 @@ void Executor::compute(const Instruction& instruction) {
   if (kernel.scratch_bytes)
     workspace = scratch(kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size()));
   const auto index = static_cast<int32_t>(&instruction - program_->instructions.data());
-  device_.launch(queue_, kernel, {instruction.state.get(), in_, out_, pool_, workspace, &queue_, &fault_, index});
+  const auto launch = [&] {
+    device_.launch(queue_, kernel, {instruction.state.get(), in_, out_, pool_, workspace, &queue_, &fault_, index});
+  };
+  // While an asynchronous collective is pending, the sum is not in the kernel's queue.
+  if (instruction.begins_sum >= 0 && pending_.empty())
+    groups_[static_cast<size_t>(instruction.begins_sum)]->begin_sum(out_[0], launch);
+  else
+    launch();
   check_fault();
 }
 

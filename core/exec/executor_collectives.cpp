@@ -2,7 +2,6 @@
 // gathered into such arrays, and scattered from them, here.
 #include <algorithm>
 
-#include "core/comm/sum_kernels.h"
 #include "core/exec/executor.h"
 
 namespace plait {
@@ -73,9 +72,8 @@ void Executor::collective(size_t index) {
   if (instruction.kernel) {  // it takes the sum in place of an operand
     TensorView& operand = in_[static_cast<size_t>(call.dim)];
     Communicator& group = *groups_[static_cast<size_t>(call.group)];
-    auto* const kernels = dynamic_cast<SumsInKernels*>(&group);
     const bool waits = !pending_.empty();
-    if (!waits && kernels && kernels->sum_into(operand, [&] { compute(instruction); })) return;
+    if (!waits && group.sum_into(operand, [&] { compute(instruction); })) return;
     const TensorView sum{scratch(operand.bytes()).data(), operand.dtype, operand.shape};
     if (waits) {  // collectives are in one order
       Queue& queue = device_.queue(Device::Use::collective);

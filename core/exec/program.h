@@ -98,6 +98,9 @@ struct Instruction {
   std::vector<std::shared_ptr<const Program>> bodies;
   int32_t carried = 0;  ///< loops only
   CollectiveCall call;  ///< collectives only
+  /// Kernels of a device (pass lower, join_sums): the group whose next collective is the all-reduce by sum of output 0, which nothing
+  /// else writes before; -1: none.
+  int32_t begins_sum = -1;
   /// Asynchronous collectives: the first instruction that reads the output or overwrites an operand, up to which the
   /// buffers stay live; -1 if synchronous.
   int32_t wait_before = -1;

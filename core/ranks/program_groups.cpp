@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/comm/transport.h"
-
 namespace plait {
 
 MakeGroup split_world(World& world, Device& device) {
@@ -33,8 +31,7 @@ std::string ProgramGroups::transport() const {
   const auto largest = std::max_element(groups_.begin(), groups_.end(),
                                         [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
   if (largest == groups_.end() || largest->first.size() < 2) return "";
-  const auto* group = dynamic_cast<const HasTransport*>(largest->second.get());
-  return group ? group->transport() : "";
+  return largest->second->transport();
 }
 
 }  // namespace plait

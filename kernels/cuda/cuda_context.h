@@ -20,7 +20,7 @@ class DeviceGroup {
   virtual ~DeviceGroup() = default;
   /// Throws what has ended the group. Any thread.
   virtual void check() = 0;
-  /// SeesDeviceWaits::note_device_wait, of the ranks.
+  /// Communicator::note_device_wait, of the ranks.
   virtual void note_wait(double waited_s) noexcept = 0;
   /// Ends what waits for other ranks on the device, without a result. Any thread.
   virtual void stop() noexcept = 0;

@@ -11,6 +11,7 @@
 namespace plait::cuda {
 
 struct PeerOperands;
+struct PeerRanks;
 
 struct Extent {
   unsigned x = 1, y = 1, z = 1;
@@ -35,15 +36,19 @@ class CudaQueue : public Queue {
     return {};
   }
 
-  /// A sum of ranks that the next launch makes of an operand (SumsInKernels): a kernel that can takes it. Null: none.
+  /// A sum of ranks that the next kernel makes of an operand (Communicator::sum_into), which it takes. Null: none.
   void give_sum(const PeerOperands* sum) { sum_ = sum; }
   const PeerOperands* take_sum() { return std::exchange(sum_, nullptr); }
+  /// The ranks to which the next kernel may write its result too (Communicator::begin_sum): one that does takes them. Null: none.
+  void give_ranks(const PeerRanks* ranks) { ranks_ = ranks; }
+  const PeerRanks* take_ranks() { return std::exchange(ranks_, nullptr); }
 
  private:
   /// `parameters`: an address each. Does not throw.
   virtual void enqueue(const char* kernel, Extent grid, Extent block, unsigned shared_bytes, void** parameters) = 0;
 
   const PeerOperands* sum_ = nullptr;
+  const PeerRanks* ranks_ = nullptr;
 };
 
 }  // namespace plait::cuda

@@ -35,7 +35,7 @@ class NcclCommunicator : public StagedCommunicator, private DeviceGroup {
  private:
   /// NCCL's error, or Error(closed) if the world is over.
   void check() override;
-  void note_wait(double waited_s) noexcept override { note_host_wait(waited_s); }
+  void note_wait(double waited_s) noexcept override { note_device_wait(waited_s); }
   void stop() noexcept override;
   /// Of the present queue. Throws Error(closed) if the group has ended.
   Stream stream();

@@ -25,6 +25,7 @@ PeerReduction peer_reduction(Reduction reduction) {
 
 int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 bool begins_line(const void* at) { return reinterpret_cast<uintptr_t>(at) % peer_line == 0; }
+bool goes_by_words(const TensorView& part) { return part.dtype == DType::f32 && part.bytes() <= peer_words * 4; }
 
 }  // namespace
 
@@ -68,11 +69,10 @@ bool PeerCommunicator::captures(CollectiveKind kind, DType dtype) const {
 }
 
 PeerOperands PeerCommunicator::operands(const std::byte* in, std::byte* out) const {
-  const int channel = &queue() == &device().queue(Device::Use::compute) ? 0 : 1;
   PeerOperands o{};
   o.in = reinterpret_cast<const uint8_t*>(in), o.out = reinterpret_cast<uint8_t*>(out);
   for (int rank = 0; rank < size(); ++rank)
-    o.buffers[rank] = reinterpret_cast<uint8_t*>(memory_->buffer(rank, channel));
+    o.buffers[rank] = reinterpret_cast<uint8_t*>(memory_->buffer(rank, channel()));
   o.own = o.buffers[rank()];
   o.stop = reinterpret_cast<const int32_t*>(stop_->data());
   o.rank = rank(), o.ranks = size();
@@ -88,13 +88,14 @@ void PeerCommunicator::all_reduce_into(const TensorView& in, const TensorView& o
   const PeerElement element = element_of(in.dtype);
   if (element == PeerElement::bytes) return others_->all_reduce_into(in, out, reduction);
   enter();
+  const bool begun = take_begun(reduction == Reduction::sum ? in.data : nullptr);  // then it is one piece, of words
   for (int64_t at = 0; at < in.bytes(); at += peer_lines * peer_line) {
     PeerOperands o = operands(in.data + at, out.data + at);
     o.bytes = std::min(in.bytes() - at, peer_lines * peer_line);
     o.element = element, o.reduction = peer_reduction(reduction);
     if (o.bytes <= peer_words * 4) {
       const int64_t blocks = divided(divided(o.bytes, 4), peer_threads);
-      launch("peer_write", blocks, 1, o);
+      if (!begun) launch("peer_write", blocks, 1, o);
       launch("peer_sum", blocks, 1, o);
       continue;
     }
@@ -107,12 +108,36 @@ void PeerCommunicator::all_reduce_into(const TensorView& in, const TensorView& o
   }
 }
 
-bool PeerCommunicator::sum_into(const TensorView& part, FunctionRef<void()> launch_next) {
-  if (part.dtype != DType::f32 || part.bytes() > peer_words * 4) return false;
+bool PeerCommunicator::take_begun(const std::byte* part) {
+  const Begun begun = std::exchange(begun_, {});
+  if (begun.part && (begun.part != part || begun.channel != channel()))
+    throw Error(Code::internal, "a kernel has written another array for this sum of ranks");
+  return begun.part != nullptr;
+}
+
+void PeerCommunicator::begin_sum(const TensorView& part, FunctionRef<void()> launch_next) {
+  if (!part.bytes() || !goes_by_words(part)) return launch_next();
   enter();
+  take_begun(nullptr);
+  const PeerOperands o = operands(part.data, nullptr);
+  auto& own = static_cast<CudaQueue&>(queue());
+  own.give_ranks(&o);
+  try {
+    launch_next();
+  } catch (...) {
+    own.take_ranks();
+    throw;
+  }
+  if (!own.take_ranks()) begun_ = {part.data, channel()};
+}
+
+bool PeerCommunicator::sum_into(const TensorView& part, FunctionRef<void()> launch_next) {
+  if (!goes_by_words(part)) return false;
+  enter();
+  const bool begun = take_begun(part.data);
   PeerOperands o = operands(part.data, nullptr);
   o.bytes = part.bytes(), o.element = PeerElement::f32, o.reduction = PeerReduction::sum;
-  if (o.bytes) launch("peer_write", divided(divided(o.bytes, 4), peer_threads), 1, o);
+  if (o.bytes && !begun) launch("peer_write", divided(divided(o.bytes, 4), peer_threads), 1, o);
   auto& own = static_cast<CudaQueue&>(queue());
   own.give_sum(&o);
   try {
@@ -128,6 +153,7 @@ bool PeerCommunicator::sum_into(const TensorView& part, FunctionRef<void()> laun
 
 void PeerCommunicator::all_gather(const TensorView& part, const TensorView& all) {
   enter();
+  take_begun(nullptr);
   const int64_t most = peer_lines / size() * peer_line;
   for (int64_t at = 0; at < part.bytes(); at += most) {
     PeerOperands o = operands(part.data + at, all.data + at);
@@ -145,6 +171,7 @@ void PeerCommunicator::reduce_scatter(const TensorView& all, const TensorView& p
   const PeerElement element = element_of(all.dtype);
   if (element == PeerElement::bytes) return others_->reduce_scatter(all, part, reduction);
   enter();
+  take_begun(nullptr);
   const int64_t most = peer_lines / size() * peer_line;
   for (int64_t at = 0; at < part.bytes(); at += most) {
     PeerOperands o = operands(all.data + at, part.data + at);

@@ -37,22 +37,26 @@ constexpr int64_t peer_buffer_bytes(int ranks) {
   return peer_lines_at(ranks) + peer_slots * 2 * ranks * peer_chunk_lines(ranks) * peer_line;
 }
 
+/// The ranks of a collective, for kernels that write to them.
+struct PeerRanks {
+  uint8_t* own;                  ///< this rank's buffer
+  uint8_t* buffers[most_peers];  ///< by rank
+  int32_t rank, ranks;           ///< 0 ranks: nothing is written
+};
+
 /// In one step (peer_write, peer_sum): out [bytes] = the reduction of all ranks' in [bytes]. A rank writes its words, each with the number,
 /// to every other rank, and reads its own buffer until the numbers are there: one way over the link, and no barrier. (As NCCL's protocol
-/// LL.)
+/// LL.) The kernel that makes `in` may do what peer_write does (peer_words.h).
 ///
 /// In two: the array is a chunk for each rank, `stride` bytes apart. peer_scatter writes the chunks of `in` to their ranks, peer_combine
 /// reduces a rank's own and, if it `gives`, writes it to all others, peer_collect copies theirs to `out`. So an all-reduce is all three, a
 /// reduce-scatter the first two, and an all-gather, of bytes, the last two.
-struct PeerOperands {
+struct PeerOperands : PeerRanks {
   const uint8_t* in;
   uint8_t* out;
-  uint8_t* own;                  ///< this rank's buffer
-  uint8_t* buffers[most_peers];  ///< by rank
-  const int32_t* stop;           ///< not 0: no waiting, since a rank has failed
-  int64_t bytes;                 ///< of the array; in two steps up to the end of the last chunk, which may be shorter
+  const int32_t* stop;  ///< not 0: no waiting, since a rank has failed
+  int64_t bytes;        ///< of the array; in two steps up to the end of the last chunk, which may be shorter
   int64_t chunk, stride;
-  int32_t rank, ranks;
   PeerElement element;
   PeerReduction reduction;
   int32_t gives;

@@ -3,15 +3,13 @@
 #include <functional>
 #include <memory>
 
-#include "core/comm/device_waits.h"
-#include "core/comm/transport.h"
 #include "core/exec/device.h"
 
 namespace plait::cuda {
 
 /// A host communicator behind copies: results have the bits of the host's. Calls return when they are done. The device outlives the
 /// calls; `queue` returns the queue whose work a call follows.
-class StagedCommunicator : public Communicator, public HasTransport {
+class StagedCommunicator : public Communicator {
  public:
   StagedCommunicator(Device& device, std::function<Queue&()> queue, std::shared_ptr<Communicator> host)
       : device_(device), queue_(std::move(queue)), host_(std::move(host)) {}
@@ -39,15 +37,13 @@ class StagedCommunicator : public Communicator, public HasTransport {
   }
   void abort(std::string_view message) noexcept override { host_->abort(message); }
   int failed_rank() const noexcept override { return host_->failed_rank(); }
+  void note_device_wait(double waited_s) noexcept override { host_->note_device_wait(waited_s); }
 
  protected:
   Device& device() const { return device_; }
   Queue& queue() const { return queue_(); }
   Communicator& host() const { return *host_; }
   const std::string& refusal() const { return no_peers_; }
-  void note_host_wait(double waited_s) const noexcept {
-    if (auto* const ranks = dynamic_cast<SeesDeviceWaits*>(host_.get())) ranks->note_device_wait(waited_s);
-  }
 
  private:
   Tensor fetch(const TensorView& array) const;

@@ -39,9 +39,9 @@ struct GraphNode {
   std::set<size_t> after;
 };
 
-/// What `cuEventRecord` was called for.
-struct EventState {
-  int64_t recorded = 0, reached = 0;  ///< numbers of records: called, and done
+/// A call of cuEventRecord. Each has its own, since an event may be recorded again in another stream, which gets there first.
+struct EventRecord {
+  bool done = false;
 };
 
 }  // namespace plait::emulated
@@ -69,9 +69,9 @@ struct Capture {
 };
 struct CUevent_st {
   CUctx_st* context = nullptr;
-  std::shared_ptr<plait::emulated::EventState> state = std::make_shared<plait::emulated::EventState>();
-  std::shared_ptr<Capture> capture;  ///< where it was recorded last; null: not while capturing
-  std::set<size_t> after;            ///< the nodes before the record
+  std::shared_ptr<plait::emulated::EventRecord> record;  ///< the last one; null: none
+  std::shared_ptr<Capture> capture;                      ///< where it was recorded last; null: not while capturing
+  std::set<size_t> after;                                ///< the nodes before the record
 };
 struct CUstream_st {
   CUctx_st* context = nullptr;

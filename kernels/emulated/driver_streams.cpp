@@ -200,6 +200,13 @@ Status cuLaunchKernelEx(const LaunchConfig* config, Function kernel, void** para
 
 // ---- streams and events ----
 
+namespace {
+
+/// Whether the stream has reached the record; an event that was never recorded waits for nothing.
+bool is_done(const std::shared_ptr<EventRecord>& record) { return !record || record->done; }
+
+}  // namespace
+
 Status cuStreamCreateWithPriority(Stream* out, unsigned flags, int) {
   Call call("cuStreamCreateWithPriority");
   if (call.refused) return call.refused;
@@ -239,9 +246,7 @@ Status cuStreamWaitEvent(Stream stream, Event event, unsigned) {
     return cuda_success;
   }
   if (stream->capture) return stream->capture->invalid = true, cuda_stream_capture_isolation;
-  const auto state = event->state;
-  return call.machine.give(
-      stream, {[] { return Status{0}; }, [state, number = state->recorded] { return state->reached >= number; }});
+  return call.machine.give(stream, {[] { return Status{0}; }, [record = event->record] { return is_done(record); }});
 }
 
 Status cuEventCreate(Event* out, unsigned) {
@@ -273,10 +278,10 @@ Status cuEventRecord(Event event, Stream stream) {
     event->after = stream->capture->tails[stream];
     return stream->capture->invalid ? cuda_stream_capture_invalidated : cuda_success;
   }
-  const auto state = event->state;
-  return call.machine.give(stream, {[state, number = ++state->recorded] {
+  event->record = std::make_shared<EventRecord>();
+  return call.machine.give(stream, {[record = event->record] {
                                       std::lock_guard lock(Machine::get().mutex);
-                                      state->reached = number;
+                                      record->done = true;
                                       return Status{0};
                                     },
                                     nullptr, true});
@@ -297,21 +302,21 @@ Status cuEventQuery(Event event) {
   Call call("cuEventQuery");
   if (call.refused) return call.refused;
   if (captured(*event)) return cuda_stream_capture_unsupported;
-  const auto done = [state = event->state] { return state->reached >= state->recorded; };
+  const auto done = [record = event->record] { return is_done(record); };
   if (done()) return cuda_success;
   // Threads that ask again and again would keep the lock from those that do the work.
   call.machine.hasten(event->context->device);
-  return call.machine.changed.wait_for(call.lock, std::chrono::microseconds(200), done) ? cuda_success : cuda_not_ready;
+  return call.machine.changed.wait_for(call.lock, std::chrono::microseconds(200), done) ? cuda_success
+                                                                                        : cuda_not_ready;
 }
 
 Status cuEventSynchronize(Event event) {
   Call call("cuEventSynchronize");
   if (call.refused) return call.refused;
   if (captured(*event)) return cuda_stream_capture_unsupported;
-  const auto state = event->state;
-  const int64_t number = state->recorded;
-  return call.machine.wait(call.lock, *event->context,
-                           [&] { return state->reached >= number || event->context->sticky; });
+  return call.machine.wait(call.lock, *event->context, [record = event->record, context = event->context] {
+    return is_done(record) || context->sticky;
+  });
 }
 
 // ---- graphs ----

@@ -24,7 +24,7 @@ BEGIN, END = "<!-- cuda_roofline.py: begin -->", "<!-- cuda_roofline.py: end -->
 CHIPS = {"H100": 3.35e12, "H200": 4.8e12}
 REACHED = 0.9
 GAP_S = 1.5e-6  # between the kernels of a graph
-SUM_S = 3.5e-6  # a sum over devices of a token's row, by two kernels of a graph; those of a layer are one, with the norm after them
+WAY_S = 0.5e-6  # of a token's last words to another device: what a sum takes between the kernel that makes them and the one that adds
 CONTEXT = 1024  # tokens in the cache, in bf16
 
 # Shapes as in architecture.md: h hidden, l layers, r query heads, g key heads, d head size, f feed-forward, v vocabulary; `gates` of
@@ -91,7 +91,8 @@ def seconds(build, model, chip, cards, bars):
     count = model.l * layer + rest
     best = (weights + cache) / cards / CHIPS[chip]
     read = (weights * share + cache) / cards / (CHIPS[chip] * REACHED)
-    sums = 2 * model.l * (SUM_S - GAP_S) + SUM_S if cards > 1 else 0
+    # Two a layer, which the norms make, and that of the embedding, with a kernel of its own.
+    sums = 2 * model.l * WAY_S + WAY_S + GAP_S if cards > 1 else 0
     return best, read + count * GAP_S + sums
 
 

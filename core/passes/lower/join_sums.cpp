@@ -1,5 +1,6 @@
-// Sums of ranks are joined with the norm after them: on a device, one kernel adds what comes from the other ranks, the residual, and
-// makes the norm. An instruction of the collective, with the norm's kernel, takes the place of both (Executor::collective).
+// Sums of ranks are joined with what comes before and after them, on a device. One kernel adds what comes from the other ranks, the
+// residual, and makes the norm: an instruction of the collective, with the norm's kernel, takes the place of both (Executor::collective).
+// And the kernel that makes a rank's part may write it to the other ranks itself (Instruction::begins_sum).
 #include <algorithm>
 
 #include "core/passes/lower/lower.h"
@@ -17,7 +18,7 @@ int32_t summed_operand(const Instruction& one) {
 }
 
 bool sums(const Instruction& one) {
-  return one.kind == Instruction::Kind::collective && !one.kernel && one.call.kind == CollectiveKind::all_reduce &&
+  return one.kind == Instruction::Kind::collective && one.call.kind == CollectiveKind::all_reduce &&
          one.call.reduction == Reduction::sum && !one.call.async && !one.infer;
 }
 
@@ -36,13 +37,15 @@ class Joiner {
     std::vector<bool> gone(program_.instructions.size());
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const Instruction& sum = program_.instructions[i];
-      if (!sums(sum) || !is_read_once(sum.outputs[0])) continue;
+      if (!sums(sum) || sum.kernel || !is_read_once(sum.outputs[0])) continue;
       const size_t norm = reader(i);
       if (norm != none) gone[i] = join(sum, program_.instructions[norm]);
     }
     for (size_t i = 0; i < gone.size(); ++i)
       if (!gone[i]) kept.push_back(std::move(program_.instructions[i]));
     program_.instructions = std::move(kept);
+    for (size_t i = 0; i < program_.instructions.size(); ++i)
+      if (const Instruction& sum = program_.instructions[i]; sums(sum)) mark_maker(i, root(summed(sum)));
   }
 
  private:
@@ -52,6 +55,29 @@ class Joiner {
     if (id >= 0) ++reads_[static_cast<size_t>(id)];
   }
   const Buffer& buffer(BufferId id) const { return program_.buffers[static_cast<size_t>(id)]; }
+  /// The buffer that has the bytes.
+  BufferId root(BufferId id) const {
+    return id >= 0 && buffer(id).place == Buffer::Place::view ? buffer(id).index : id;
+  }
+  static BufferId summed(const Instruction& sum) {
+    return sum.inputs[sum.kernel ? static_cast<size_t>(sum.call.dim) : 0];
+  }
+
+  /// Of the sum of that number: what wrote `part` last, if its order among the collectives is that of the sum.
+  void mark_maker(size_t sum, BufferId part) {
+    using Kind = Instruction::Kind;
+    if (buffer(part).dtype != DType::f32) return;
+    for (size_t i = sum; i-- > 0;) {
+      Instruction& one = program_.instructions[i];
+      if (std::any_of(one.outputs.begin(), one.outputs.end(), [&](BufferId id) { return root(id) == part; })) {
+        const bool launches = one.kind == Kind::compute && one.kernel->device != DeviceKind::host && !one.infer;
+        if (launches && root(one.outputs[0]) == part) one.begins_sum = program_.instructions[sum].call.group;
+        return;
+      }
+      if (one.kind != Kind::compute && one.kind != Kind::sizes) return;
+    }
+  }
+
   bool is_read_once(BufferId id) const {
     return reads_[static_cast<size_t>(id)] == 1 && buffer(id).place == Buffer::Place::arena &&
            buffer(id).dtype == DType::f32 && buffer(id).sized;

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/kernels/elements.h"
 #include "kernels/cuda/kernels/indices.h"
+#include "kernels/cuda/kernels/peer_words.h"
 #include "kernels/cuda/kernels/sums.h"
 
 namespace plait::cuda {
@@ -35,11 +36,14 @@ PLAIT_KERNEL(adapters_low, reduce_threads, 4, (AdapterOperands o)) {
 PLAIT_KERNEL(adapters_add, map_threads, 4, (AdapterOperands o)) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * map_threads + threadIdx.x, token = i / o.n;
   if (token >= o.tokens) return;
+  const uint32_t number = number_if_given(o.give);
   const int64_t adapter = adapter_of(o, token);
   float sum = 0;
   for (int r = 0; adapter >= 0 && r < o.r; ++r)
     sum += load_element(o.b, o.element, (adapter * o.n + i % o.n) * o.r + r) * o.low[token * o.r + r];
-  o.y[i] = adapter >= 0 ? o.added[i] + sum : o.added[i];
+  const float y = adapter >= 0 ? o.added[i] + sum : o.added[i];
+  o.y[i] = y;
+  give(o.give, number, i, y);
 }
 
 }  // namespace plait::cuda

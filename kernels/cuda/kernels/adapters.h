@@ -1,6 +1,7 @@
 #pragma once
 // Launches of adapters.cu.
 #include "kernels/cuda/kernels/reduce.h"
+#include "kernels/cuda/peer_sums.h"
 
 namespace plait::cuda {
 
@@ -12,6 +13,7 @@ struct AdapterOperands {
   Indices adapters;   ///< [tokens]
   FaultReport report;
   int64_t tokens, count;  ///< `count`: adapters
+  PeerRanks give;         ///< y, to other ranks
   int32_t n, k, r;
   Element element;
 };

@@ -5,6 +5,7 @@
 #include "kernels/cuda/kernels/elements.h"
 #include "kernels/cuda/kernels/indices.h"
 #include "kernels/cuda/kernels/offsets.h"
+#include "kernels/cuda/kernels/peer_words.h"
 
 namespace plait::cuda {
 namespace {
@@ -90,8 +91,11 @@ PLAIT_KERNEL(slice_8, map_threads, 4, (SliceOperands operands)) { slice<uint64_t
 PLAIT_KERNEL(map_f32, map_threads, 4, (MapOperands o)) {
   const int64_t i = element_of_thread();
   if (i >= o.nest.count) return;
+  const uint32_t number = number_if_given(o.give);
   const Offsets at = o.same ? Offsets{{i, i}} : offsets(o.nest, i);
-  o.y[i] = apply(o.function, o.a[at.of[0]], o.b ? o.b[at.of[1]] : 0);
+  const float y = apply(o.function, o.a[at.of[0]], o.b ? o.b[at.of[1]] : 0);
+  o.y[i] = y;
+  give(o.give, number, i, y);
 }
 
 PLAIT_KERNEL(copy_1, map_threads, 4, (CopyOperands operands)) { copy<uint8_t>(operands); }

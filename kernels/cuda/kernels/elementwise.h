@@ -1,6 +1,7 @@
 #pragma once
 // Launches of elementwise.cu.
 #include "kernels/cuda/kernels/geometry.h"
+#include "kernels/cuda/peer_sums.h"
 
 namespace plait::cuda {
 
@@ -44,6 +45,7 @@ struct MapOperands {
   const float *a, *b;
   float* y;
   Nest nest;
+  PeerRanks give;  ///< y, to other ranks
   MapFunction function;
   int32_t same;  ///< whether operands are read as y is written
 };

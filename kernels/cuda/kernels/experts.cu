@@ -6,6 +6,7 @@
 #include "kernels/cuda/kernels/elements.h"
 #include "kernels/cuda/kernels/gates.h"
 #include "kernels/cuda/kernels/indices.h"
+#include "kernels/cuda/kernels/peer_words.h"
 #include "kernels/cuda/kernels/sums.h"
 
 namespace plait::cuda {
@@ -161,6 +162,13 @@ PLAIT_DEVICE void hidden(const ExpertsOperands& o) {
   }
 }
 
+/// An element of y.
+PLAIT_DEVICE void finish(const ExpertsOperands& o, int64_t token, int row, float sum) {
+  const int64_t at = token * o.down.n + row;
+  o.y[at] = sum;
+  give(o.give, number_if_given(o.give), at, sum);
+}
+
 /// The sum over a token's choices.
 template <class Stack>
 PLAIT_DEVICE void down(const ExpertsOperands& o) {
@@ -175,7 +183,7 @@ PLAIT_DEVICE void down(const ExpertsOperands& o) {
       dots<Stack>(o.down, expert, row, x, 1, part);
       sum += o.shares[choice] * part[0];
     }
-  if (threadIdx.x % lanes == 0) o.y[token * o.down.n + row] = sum;
+  if (threadIdx.x % lanes == 0) finish(o, token, row, sum);
 }
 
 /// What experts_join sums.
@@ -252,7 +260,7 @@ PLAIT_KERNEL(experts_join, expert_threads, 4, (ExpertsOperands o)) {
   float sum = 0;
   for (int64_t choice = token * o.choices; choice < (token + 1) * o.choices; ++choice)
     if (expert_of(o, choice) >= 0) sum += o.shares[choice] * o.parts[choice * o.down.n + row];
-  o.y[token * o.down.n + row] = sum;
+  finish(o, token, row, sum);
 }
 
 PLAIT_KERNEL(experts_hidden_f32, expert_threads, 2, (ExpertsOperands o)) { hidden<PlainStack<float>, 1>(o); }

@@ -38,6 +38,7 @@ struct ExpertsOperands {
   Indices numbers;  ///< [tokens, k]
   FaultReport report;
   ExpertStack gate, up, down;
+  PeerRanks give;                  ///< y, to other ranks
   int64_t tokens, choices;         ///< k
   int64_t experts, offset, whole;  ///< of this rank, its first, and of all; 0: those of this rank
   float alpha, beta, limit;

@@ -4,18 +4,20 @@
 
 #include "kernels/cuda/kernels/gates.h"
 #include "kernels/cuda/kernels/linear_weights.h"
+#include "kernels/cuda/kernels/peer_words.h"
 #include "kernels/cuda/kernels/sums.h"
 
 namespace plait::cuda {
 namespace {
 
-/// What comes after the sum, in f32.
-PLAIT_DEVICE void finish(const LinearOperands& o, int token, int row, float sum) {
+/// What comes after the sum, in f32. `number`: as of number_if_given.
+PLAIT_DEVICE void finish(const LinearOperands& o, uint32_t number, int token, int row, float sum) {
   const int64_t at = static_cast<int64_t>(token) * o.n + row;
   if (o.bias) sum += load_element(o.bias, o.bias_element, row);
   if (o.added) sum += o.added[at];
   if (o.gated) sum *= activate(o.gate, o.gated[at]);
   o.y[at] = sum;
+  give(o.give, number, at, sum);
 }
 
 /// sums += a chunk: 8 units of a strip, or what is left of them if it is not `whole`.
@@ -66,6 +68,7 @@ PLAIT_DEVICE void linear(const LinearOperands& o) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       parts[warp * part + (tile * tile_tokens + 2 * t + i % 2) * strip_rows + g + i / 2 * 8] = sums[tile].c[i];
+  const uint32_t number = number_if_given(o.give);
   __syncthreads();
   for (int at = threadIdx.x; at < part; at += linear_threads) {
     const int token = first_token + at / strip_rows, row = blockIdx.x * strip_rows + at % strip_rows;
@@ -73,7 +76,7 @@ PLAIT_DEVICE void linear(const LinearOperands& o) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < linear_warps; ++i) sum += parts[i * part + at];
-    finish(o, token, row, sum);
+    finish(o, number, token, row, sum);
   }
 }
 
@@ -134,11 +137,12 @@ PLAIT_DEVICE void linear_plain(const LinearOperands& o) {
     for (int i = 0; i < tile_tokens; ++i)
       if (first_token + i < o.tokens) sums[i] += weight * o.x[static_cast<int64_t>(first_token + i) * o.k + k];
   }
+  const uint32_t number = number_if_given(o.give);
 #pragma unroll
   for (int i = 0; i < tile_tokens; ++i) {
     if (first_token + i >= o.tokens) break;
     const float sum = warp_sum(sums[i]);
-    if (lane == 0) finish(o, first_token + i, row, sum);
+    if (lane == 0) finish(o, number, first_token + i, row, sum);
   }
 }
 

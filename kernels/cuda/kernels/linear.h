@@ -11,6 +11,7 @@
 // Blocks of 8 and 4 bits are padded to 1, 2, 4 ... units. k within a unit is permuted, so that a lane's part of x, of
 // column g = lane / 4, is the 8 elements from 8 (lane % 4) on. Rows and k are padded with zeros.
 #include "kernels/cuda/kernels/geometry.h"
+#include "kernels/cuda/peer_sums.h"
 
 namespace plait::cuda {
 
@@ -46,6 +47,7 @@ struct LinearOperands {
   float* y;
   const void* bias;
   const float *added, *gated;  ///< [tokens, n]
+  PeerRanks give;              ///< y, to other ranks
   float zero;                  ///< of blocks without `zeros`, an integer in [-128, 256]
   Element bias_element;
   Gate gate;

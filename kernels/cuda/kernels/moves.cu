@@ -4,6 +4,7 @@
 #include "kernels/cuda/kernels/elements.h"
 #include "kernels/cuda/kernels/indices.h"
 #include "kernels/cuda/kernels/linear_weights.h"
+#include "kernels/cuda/kernels/peer_words.h"
 
 namespace plait::cuda {
 namespace {
@@ -49,8 +50,13 @@ PLAIT_DEVICE void embed(const EmbeddingOperands& o) {
   if (!exists && threadIdx.x == 0) report_index(o.report, 1, id);
   const int64_t row = id - o.offset;
   const bool here = exists && row >= 0 && row < o.rows;
-  float* const y = o.y + static_cast<int64_t>(blockIdx.x) * o.h;
-  for (int k = threadIdx.x; k < o.h; k += move_threads) y[k] = here ? Rows::at(o, row, k) : 0;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * o.h;
+  const uint32_t number = number_if_given(o.give);
+  for (int k = threadIdx.x; k < o.h; k += move_threads) {
+    const float y = here ? Rows::at(o, row, k) : 0;
+    o.y[begin + k] = y;
+    give(o.give, number, begin + k, y);
+  }
 }
 
 template <class Word>

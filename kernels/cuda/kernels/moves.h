@@ -1,6 +1,7 @@
 #pragma once
 // Launches of moves.cu.
 #include "kernels/cuda/kernels/geometry.h"
+#include "kernels/cuda/peer_sums.h"
 
 namespace plait::cuda {
 
@@ -14,6 +15,7 @@ struct EmbeddingOperands {
   Indices ids;
   FaultReport report;
   int64_t rows, offset, whole;  ///< rows that this rank has, from which on, of how many; another rank's are 0
+  PeerRanks give;               ///< y, to other ranks
   float zero;
   int32_t h, units;
   int32_t blocks, block, block_shift;

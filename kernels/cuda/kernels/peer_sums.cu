@@ -1,18 +1,10 @@
 // Collectives over devices: reductions in ascending order of ranks, with the same bits on all of them. Each step's writes are in a launch
 // before the one that waits for them, and a rank's launches wait for earlier ones of the others only, so that any order of blocks ends.
-#include "kernels/cuda/peer_sums.h"
-
-#include "kernels/cuda/kernels/device.h"
 #include "kernels/cuda/kernels/norm_rows.h"
+#include "kernels/cuda/kernels/peer_words.h"
 
 namespace plait::cuda {
 namespace {
-
-/// The number of this collective; 0 is what buffers begin with.
-PLAIT_DEVICE uint32_t number_of(const PeerOperands& o) {
-  const uint32_t number = *reinterpret_cast<const uint32_t*>(o.own) + 1;
-  return number ? number : 1;
-}
 
 /// The last block to get here ends the collective: what follows in the stream has the next number.
 PLAIT_DEVICE void finish(const PeerOperands& o, uint32_t number) {
@@ -29,10 +21,6 @@ PLAIT_DEVICE void finish(const PeerOperands& o, uint32_t number) {
 PLAIT_DEVICE uint32_t* flag_at(uint8_t* buffer, uint32_t number, int step, int from) {
   const int64_t row = (static_cast<int64_t>(number % peer_slots) * 2 + step) * most_peers + from;
   return reinterpret_cast<uint32_t*>(buffer + peer_flags_at) + row * peer_blocks + blockIdx.x;
-}
-PLAIT_DEVICE uint64_t* word_at(const PeerOperands& o, uint8_t* buffer, uint32_t number, int from, int64_t i) {
-  const int64_t row = static_cast<int64_t>(number % peer_slots) * o.ranks + from;
-  return reinterpret_cast<uint64_t*>(buffer + peer_words_at) + row * peer_words + i;
 }
 PLAIT_DEVICE uint4* line_at(const PeerOperands& o, uint8_t* buffer, uint32_t number, int step, int from, int64_t i) {
   const int64_t row = (static_cast<int64_t>(number % peer_slots) * 2 + step) * o.ranks + from;
@@ -173,10 +161,7 @@ PLAIT_DEVICE Line sum_line(const PeerOperands& o, uint32_t number, int64_t i, co
 PLAIT_KERNEL(peer_write, peer_threads, 4, (PeerOperands o)) {
   const int64_t i = word_number();
   if (i * 4 >= o.bytes) return;
-  const uint32_t number = number_of(o), word = load_word(o, i);
-#pragma unroll
-  for (int rank = 0; rank < most_peers; ++rank)
-    if (rank < o.ranks && rank != o.rank) store_flagged(word_at(o, o.buffers[rank], number, o.rank, i), word, number);
+  give_word(o, number_of(o), i, load_word(o, i));
 }
 
 PLAIT_KERNEL(peer_sum, peer_threads, 4, (PeerOperands o)) {

@@ -25,6 +25,7 @@ KernelStatus run_adapters(const KernelCall& call) {
   o.tokens = call.inputs[4].elements(), o.count = a.shape[0];
   o.n = static_cast<int32_t>(b.shape[1]), o.k = static_cast<int32_t>(x.shape.back(1)),
   o.r = static_cast<int32_t>(a.shape[1]), o.element = element_of(a.dtype);
+  o.give = ranks_of(call);
   launch(call, "adapters_low", warp_geometry(o.tokens * o.r), o);
   return launch(call, "adapters_add", map_geometry(o.tokens * o.n), o);
 }

@@ -26,6 +26,7 @@ KernelStatus run_map(const KernelCall& call) {
                       data_of<const float>(b),
                       data_of<float>(y),
                       make_nest(y.shape, broadcast_steps(a.shape, y.shape), broadcast_steps(other, y.shape)),
+                      ranks_of(call),
                       function,
                       same};
   return launch(call, "map_f32", map_geometry(o.nest.count), o);

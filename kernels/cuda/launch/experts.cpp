@@ -145,6 +145,7 @@ KernelStatus run_experts(const KernelCall& call) {
   if (!fits(call, down_slots, o.down, experts, down.shape[1], f)) return {KernelCode::bad_value, 5, experts};
   if (numbers.elements() != o.tokens * k || call.inputs[2].elements() != numbers.elements())
     return {KernelCode::bad_value, 1, numbers.elements()};
+  o.give = ranks_of(call);
   const bool sorted = sorts(o.tokens, experts);
   place_scratch(o.tokens * k, f, o.down.n, sorted, experts, call.scratch.data(), &o);
   if (!sorted) {

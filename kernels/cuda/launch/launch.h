@@ -5,6 +5,7 @@
 #include "core/exec/kernel.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/kernels/geometry.h"
+#include "kernels/cuda/peer_sums.h"
 
 namespace plait::cuda {
 
@@ -60,6 +61,12 @@ inline const char* by_word(DType dtype, const std::array<const char*, 4>& names)
 inline bool is_index(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
 inline Indices indices_of(const TensorView& view) { return {view.data, view.dtype == DType::i64}; }
 inline FaultReport report_of(const KernelCall& call) { return {CudaQueue::of(call).fault_word(), call.instruction}; }
+
+/// The ranks to which the call's kernel writes its result too, for kernels that can; none if its sum is not next.
+inline PeerRanks ranks_of(const KernelCall& call) {
+  const PeerRanks* const ranks = CudaQueue::of(call).take_ranks();
+  return ranks ? *ranks : PeerRanks{};
+}
 
 /// Operand `i` of a node, or of a call; absent if there are fewer.
 inline OperandInfo operand(std::span<const OperandInfo> operands, size_t i) {

@@ -197,6 +197,8 @@ KernelStatus run(const KernelCall& call) {
     if (state.gated && i == 1) o.gated = gated, o.gate = state.gate;
     if (const TensorView bias = operand(call.inputs, linear_bias); bias.present() && state.weights.size() == 1)
       o.bias = bias.data, o.bias_element = element_of(bias.dtype);
+    if (i + 1 == state.weights.size() && (state.gated || i == 0))
+      o.give = ranks_of(call);  // what makes the only output
     if (!state.packed) {
       launch(call, by_element(w.dtype, "linear_plain_f32", "linear_plain_bf16", "linear_plain_f16"),
              linear_plain_geometry(o.n, tokens), o);

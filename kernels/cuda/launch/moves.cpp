@@ -64,6 +64,7 @@ KernelStatus run_embedding(const KernelCall& call) {
   } else if (table.shape[1] != h) {
     return {KernelCode::bad_value, 0, h};
   }
+  o.give = ranks_of(call);
   return launch(call, state.kernel, embedding_geometry(h ? ids.elements() : 0), o);
 }
 

@@ -56,11 +56,11 @@ inline Device* tested_device() {
   return device.get();
 }
 
-/// One run of an op's kernel for CUDA devices. `status`: what the kernel reports of its data.
+/// One run of an op's kernel for CUDA devices. `status`: what the kernel reports of its data. `ranks`: to which it writes its result too.
 inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& attributes,
                                        const std::vector<Tensor>& inputs, const std::vector<OutputType>& outputs,
                                        const std::set<size_t>& constants = {}, uint64_t seed = 0,
-                                       KernelStatus* status = nullptr) {
+                                       KernelStatus* status = nullptr, const cuda::PeerRanks* ranks = nullptr) {
   std::vector<OperandInfo> input_infos, output_infos;
   for (const Tensor& input : inputs)
     input_infos.push_back(
@@ -72,7 +72,9 @@ inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& 
   if (Device* const device = tested_device())
     return run_kernel(*kernel, attributes, inputs, outputs, 1, status, constants, nullptr, device);
   DirectQueue queue(seed);
+  queue.give_ranks(ranks);
   std::vector<Tensor> out = run_kernel(*kernel, attributes, inputs, outputs, 1, nullptr, constants, &queue);
+  if (queue.take_ranks()) ADD_FAILURE() << op << " writes to no other ranks";
   if (const cuda::FaultWord& word = *queue.fault_word(); word.code) {
     const KernelStatus found{static_cast<KernelCode>(word.code), word.operand, word.value};
     if (status) *status = found;

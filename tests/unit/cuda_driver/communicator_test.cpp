@@ -38,8 +38,8 @@ struct Rank {
 };
 
 /// The processes that mpirun started, of which this is one; null where it is not. MPI begins once in a process.
-World* processes() {
-  static const std::unique_ptr<World> world = [] {
+plait::World* processes() {
+  static const std::unique_ptr<plait::World> world = [] {
     const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
     return std::getenv("OMPI_COMM_WORLD_SIZE") ? open_mpi_world({}, plugin ? plugin : "") : nullptr;
   }();
@@ -63,7 +63,7 @@ std::string on_rank(Communicator& world, int ordinal, const std::function<void(c
 /// Runs `body` on each rank; errors by rank, under mpirun this process's. `one_device`: the ranks share a device, which NCCL refuses.
 std::vector<std::string> on_ranks(bool one_device, const std::function<void(const Rank&)>& body, int ranks = two) {
   std::vector<std::string> errors(static_cast<size_t>(ranks));
-  if (World* world = processes()) {
+  if (plait::World* world = processes()) {
     errors[static_cast<size_t>(world->rank())] = on_rank(world->communicator(), world->rank(), body);
     return errors;
   }

@@ -95,6 +95,31 @@ TEST_F(Emulation, AMissingEventShowsInResults) {
   EXPECT_GT(wrong, 0);
 }
 
+/// Who waits for a record of an event does not continue with a later one, which another stream reaches first; nor does the first then
+/// stand for the last.
+TEST_F(Emulation, AnEventRecordedAgainIsAnotherRecord) {
+  Stream c = nullptr;
+  cu.call(cu.stream_create, &c, stream_non_blocking, 0);
+  for (int seed = 0; seed < seeds; ++seed) {
+    emulated_seed(static_cast<uint64_t>(seed));
+    std::fill(in, in + n, 2.0F);
+    cu.fill(x, 0xFF, bytes, a);
+    cu.stream_synchronize(a);
+    cu.copy_to_device(x, in, bytes, a);
+    cu.event_record(event, a);
+    cu.stream_wait(b, event, 0);
+    EXPECT_EQ(launch(b, x, y, 3, 1), 0);
+    cu.copy_to_host(out, y, bytes, b);
+    cu.event_record(event, c);
+    EXPECT_EQ(cu.stream_synchronize(c), 0);
+    EXPECT_EQ(cu.event_query(event), 0) << "in order " << seed;
+    EXPECT_EQ(cu.stream_synchronize(b), 0);
+    expect(7);
+    EXPECT_EQ(cu.event_query(event), 0) << "in order " << seed;
+  }
+  cu.stream_destroy(c);
+}
+
 TEST_F(Emulation, WhatIsReadBeforeTheWaitIsNotANumber) {
   std::fill(in, in + n, 0.0F);
   cu.copy_to_device(x, in, bytes, a);

@@ -136,6 +136,21 @@ TEST(OnCudaMesh, ASteadyStepIsAReplayOnEachDevice) {
     }
 }
 
+/// What makes a rank's part writes it to the others, and the norm after it adds: sums of layers take no launch more than those that NCCL
+/// carries, whose calls are no launches. What is more, in all layers together, is the embedding's sum (1) and the logits of all ranks (2).
+TEST(OnCudaMesh, SumsOfALayerTakeNoLaunchOfTheirOwn) {
+  EXPECT_EQ(steady_step("llama-dynamo23", "tensor=2").launches, 2 * (steady_step("llama-dynamo23", "").launches + 3));
+  for (const auto& [model, ranks] : {std::pair("llama-dynamo23", 4), {"gemma3-optimum18", 2}}) {
+    const std::string mesh = cat("tensor=", ranks);
+    const int64_t peers = steady_step(model, mesh.c_str()).launches;
+    emulated_fail("cuDeviceCanAccessPeer:1");
+    const int64_t nccl = steady_step(model, mesh.c_str()).launches;
+    emulated_fail(nullptr);
+    EXPECT_GT(peers, nccl) << model;
+    EXPECT_LE(peers, nccl + 3 * ranks) << model;
+  }
+}
+
 /// A residual sum and the norm after it are one launch, and so is the sum of ranks before a norm.
 TEST(OnCudaMesh, ANormMakesTheSumsBeforeIt) {
   for (const char* model : {"llama-dynamo23", "gemma3-optimum18"})

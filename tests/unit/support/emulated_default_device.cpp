@@ -1,7 +1,6 @@
 // Linked instead of core/exec/default_device.cpp and default_kernels.cpp: every Store of the program is on an emulated CUDA device,
 // each on the next one, with the kernels for it.
 #include <atomic>
-#include <cstdlib>
 
 #include "kernels/cuda/launch/register.h"
 #include "tests/unit/support/default_kernels.h"
@@ -14,11 +13,6 @@ std::shared_ptr<Device> default_device() {
   static const auto libraries = [] {
     auto out = std::make_shared<cuda::CudaLibraries>(*test::emulated_libraries());
     out->nccl.reset();
-    if (std::getenv("PLAIT_TEST_NO_PEERS"))  // no device may access another's memory: ranks exchange through the host
-      out->driver.peer_possible.pointer = [](int* can, cuda::DeviceNumber, cuda::DeviceNumber) -> cuda::Status {
-        *can = 0;
-        return cuda::cuda_success;
-      };
     return out;
   }();
   static std::atomic<int> next{0};
