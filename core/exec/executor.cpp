@@ -238,7 +238,7 @@ void Executor::run(std::span<const TensorView> inputs) {
   for (const Blob* blob : blobs_) blob->check();
   // With groups the others would wait for what this rank leaves out.
   StopOn stop(pool_, groups_.empty() ? &budget_->cancelled() : nullptr);
-  run_on_device(stage(inputs));
+  run_on_device(stage(numbered(inputs)));
 }
 
 /// Copies all inputs to one block of device memory in one transfer. The block is reused while large enough.
@@ -513,7 +513,17 @@ void Executor::compute(const Instruction& instruction) {
   if (kernel.scratch_bytes)
     workspace = scratch(kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size()));
   const auto index = static_cast<int32_t>(&instruction - program_->instructions.data());
-  device_.launch(queue_, kernel, {instruction.state.get(), in_, out_, pool_, workspace, &queue_, &fault_, index});
+  const KernelCall call{instruction.state.get(), in_,     out_,           pool_,     workspace, &queue_,
+                        &fault_,                 index, strings_.get(), iteration_};
+  if (strings_) {
+    try {
+      device_.launch(queue_, kernel, call);
+    } catch (const Error& error) {  // of a text, or the table's memory
+      throw error.at(instruction.origin);
+    }
+  } else {
+    device_.launch(queue_, kernel, call);
+  }
   check_fault();
 }
 
