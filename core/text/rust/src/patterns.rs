@@ -27,17 +27,38 @@ impl Pattern {
                 )
             })
         };
+        let pattern = &with_ascii_classes(pattern);
         compiled(pattern)?; // by itself: what it lacks may not come from what is put around it
         Ok(Self(compiled(&format!(r"\A(?:{pattern})\z"))?))
     }
 }
 
+/// RE2's classes of letters, digits and blanks are of ASCII, the crate's of Unicode. Classes may stand within brackets.
+fn with_ascii_classes(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            out.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('d') => out.push_str("[0-9]"),
+            Some('D') => out.push_str("[^0-9]"),
+            Some('w') => out.push_str("[0-9A-Za-z_]"),
+            Some('W') => out.push_str("[^0-9A-Za-z_]"),
+            Some('s') => out.push_str(r"[\t\n\f\r ]"),
+            Some('S') => out.push_str(r"[^\t\n\f\r ]"),
+            Some('b') => out.push_str(r"(?-u:\b)"),
+            Some(other) => out.extend(['\\', other]),
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
 #[no_mangle]
-pub unsafe extern "C" fn plait_text_pattern_create(
-    pattern: View,
-    out: *mut *mut Pattern,
-    error: *mut ErrorOut,
-) -> i32 {
+pub unsafe extern "C" fn plait_text_pattern_create(pattern: View, out: *mut *mut Pattern, error: *mut ErrorOut) -> i32 {
     unsafe {
         guarded(error, || {
             out.write(Box::into_raw(Box::new(Pattern::new(pattern.text("the pattern")?)?)));
