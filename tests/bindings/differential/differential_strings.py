@@ -75,19 +75,20 @@ MOVING = {"Compress": [0], "Concat": None, "Equal": [0, 1], "Expand": [0], "Flat
 def as_texts(b, value):
     """Strings that are equal where the elements are."""
     out = numpy.empty(value.shape, object)
-    out.reshape(-1)[:] = [f"<{one}>" if abs(one) > 1 else str(one) for one in value.array.reshape(-1).tolist()]
+    out.reshape(-1)[:] = [str(one) for one in value.array.reshape(-1).tolist()]
     return b.add(out)
 
 
 def sometimes_of_strings(make, places):
     def made(b, name):
         node = make(b, name)
-        if not node or b.chance(0.75):
+        if not node:
             return node
         operands, attributes, outputs = node
-        if attributes.get("reduction", "none") != "none":
-            return node
+        strings = b.chance(0.25)
         if name == "Gather" and (operands[1].array < 0).any():  # ONNX Runtime reads beyond the strings
+            return None if operands[0].dtype == "object" else node
+        if not strings or attributes.get("reduction", "none") != "none":
             return node
         return [as_texts(b, one) if one is not None and (places is None or i in places) else one
                 for i, one in enumerate(operands)], attributes, outputs
