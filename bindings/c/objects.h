@@ -307,6 +307,8 @@ PLAIT_BIND_HANDLE(Mailbox, plait_mailbox, mailbox)
 
 /// A text as a tensor: u8 [n], NUL-terminated.
 std::shared_ptr<Tensor> text_tensor(std::string_view text);
+/// Bytes of a tensor as hosts see it: with the texts of strings.
+int64_t host_bytes(const Tensor& tensor);
 inline std::shared_ptr<Tensor> share(Tensor tensor) { return std::make_shared<Tensor>(std::move(tensor)); }
 
 }  // namespace plait::c_api

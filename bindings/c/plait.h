@@ -96,6 +96,7 @@ typedef enum plait_dtype PLAIT_INT {
   PLAIT_I16 = 5,
   PLAIT_I32 = 6,
   PLAIT_I64 = 7,
+  PLAIT_STRING = 8, /* where the text of each ends, as u64, and then all texts, UTF-8 */
   PLAIT_BOOL = 9, /* one byte each, 0 or 1 */
   PLAIT_F16 = 10,
   PLAIT_F64 = 11,
@@ -117,7 +118,8 @@ typedef enum plait_dtype PLAIT_INT {
 } plait_dtype;
 
 /* A tensor of `rank` dims with a copy of `bytes` bytes from `data`; data NULL: zeros. `bytes` must fit dtype and
- * dims. INVALID_ARGUMENT, OUT_OF_MEMORY. */
+ * dims. Of strings these are, for each element, where its text ends, in bytes from the first text on, as u64, and then the texts of
+ * all in that order; data NULL: empty ones. INVALID_ARGUMENT, OUT_OF_MEMORY. */
 PLAIT_API plait_status plait_tensor_copy(plait_dtype dtype, const int64_t* dims, int64_t rank, const void* data,
                                          int64_t bytes, plait_tensor** out);
 /* The same without a copy: the host owns `data`, and keeps it valid until the tensor and all that was created from
@@ -136,13 +138,21 @@ typedef struct plait_view {
 } plait_view;
 
 PLAIT_API plait_status plait_tensor_view(plait_tensor* tensor, plait_view* out);
+/* A list of tensors of one dtype, whose elements have 8 to 64 bits, as one tensor [n] of that dtype: a sequence as an input or output
+ * of a session, or an optional (of at most one part). The parts are copied. INVALID_ARGUMENT. */
+PLAIT_API plait_status plait_tensor_list(plait_dtype dtype, plait_tensor* const* parts, int64_t count, plait_tensor** out);
+/* How many parts such a list has. INVALID_ARGUMENT if the tensor is no list. */
+PLAIT_API plait_status plait_tensor_parts(plait_tensor* list, int64_t* count);
+/* Part `index`; of numbers it shares the list's memory, which stays as long as one of them does. INVALID_ARGUMENT. */
+PLAIT_API plait_status plait_tensor_part(plait_tensor* list, int64_t index, plait_tensor** out);
 /* The bytes of a text result, NUL-terminated (use plait_view for its length if it may contain NULs). "" and a last
  * error for other tensors. Valid until the tensor is released. */
 PLAIT_API const char* plait_tensor_text(plait_tensor* tensor);
 /* An array from NumPy's .npy file, in C order. `expected` may be NONE: NumPy has no bf16 and no 8-bit floats, so void or unsigned
- * elements of that size are read as those. NOT_FOUND, IO, BAD_MODEL (damaged), UNSUPPORTED (its elements are no numbers). */
+ * elements of that size are read as those; strings ("<U", "|S") as STRING. NOT_FOUND, IO, BAD_MODEL (damaged), UNSUPPORTED (its elements
+ * are neither numbers nor strings). */
 PLAIT_API plait_status plait_tensor_read(const char* path, plait_dtype expected, plait_tensor** out);
-/* Writes such a file, replacing one of that name. IO; UNSUPPORTED for dtypes below a byte. */
+/* Writes such a file, replacing one of that name. IO; UNSUPPORTED for dtypes below a byte, and strings that are no UTF-8. */
 PLAIT_API plait_status plait_tensor_write(plait_tensor* tensor, const char* path);
 PLAIT_API plait_status plait_tensor_release(plait_tensor* tensor);
 /* For libraries on top of this one: a text result, which plait_tensor_text reads. */
@@ -668,6 +678,7 @@ typedef struct plait_operand {
   plait_dtype dtype; /* NONE: known only at run time */
   int32_t rank;      /* -1: known only at run time */
   int64_t dims[8];   /* -1: any size */
+  int32_t is_list;   /* 1: a sequence or an optional, as plait_tensor_list makes them and plait_tensor_part reads them */
 } plait_operand;
 
 /* Input or output number `index`. */

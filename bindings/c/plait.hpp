@@ -3,6 +3,7 @@
 #ifndef PLAIT_HPP
 #define PLAIT_HPP
 
+#include <cstring>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -70,6 +71,33 @@ class Tensor : public Handle<plait_tensor, plait_tensor_release> {
       return plait_tensor_copy(dtype, dims.data(), static_cast<int64_t>(dims.size()), data, bytes, out);
     }));
   }
+  /// Strings, in UTF-8.
+  static Tensor of_strings(const std::vector<std::string>& values, const std::vector<int64_t>& dims) {
+    std::vector<char> memory(values.size() * sizeof(uint64_t));
+    for (size_t i = 0; i < values.size(); ++i) {
+      memory.insert(memory.end(), values[i].begin(), values[i].end());
+      const uint64_t end = memory.size() - values.size() * sizeof(uint64_t);
+      std::memcpy(memory.data() + i * sizeof end, &end, sizeof end);
+    }
+    return copy(PLAIT_STRING, dims, memory.data(), static_cast<int64_t>(memory.size()));
+  }
+  /// A sequence, or an optional, of tensors of one dtype, as an input of a session.
+  static Tensor list(plait_dtype dtype, const std::vector<Tensor>& parts) {
+    std::vector<plait_tensor*> handles;
+    for (const Tensor& part : parts) handles.push_back(part.get());
+    return Tensor(made<plait_tensor>([&](plait_tensor** out) {
+      return plait_tensor_list(dtype, handles.data(), static_cast<int64_t>(handles.size()), out);
+    }));
+  }
+  /// The tensors of a list.
+  std::vector<Tensor> parts() const {
+    int64_t count = 0;
+    check(plait_tensor_parts(handle_, &count));
+    std::vector<Tensor> out;
+    for (int64_t i = 0; i < count; ++i)
+      out.push_back(Tensor(made<plait_tensor>([&](plait_tensor** part) { return plait_tensor_part(handle_, i, part); })));
+    return out;
+  }
   /// From and to NumPy's .npy files.
   static Tensor read(const std::string& path, plait_dtype expected = PLAIT_NONE) {
     return Tensor(made<plait_tensor>([&](plait_tensor** out) { return plait_tensor_read(path.c_str(), expected, out); }));
@@ -85,6 +113,20 @@ class Tensor : public Handle<plait_tensor, plait_tensor_release> {
   std::string text() const {
     plait_view seen = view();
     return std::string(static_cast<const char*>(seen.data), static_cast<size_t>(seen.bytes));
+  }
+  /// The texts of strings.
+  std::vector<std::string> strings() const {
+    const plait_view seen = view();
+    const auto* memory = static_cast<const char*>(seen.data);
+    std::vector<std::string> out;
+    uint64_t begin = 0;
+    for (int64_t i = 0; i < seen.elements; ++i) {
+      uint64_t end = 0;
+      std::memcpy(&end, memory + i * static_cast<int64_t>(sizeof end), sizeof end);
+      out.emplace_back(memory + seen.elements * static_cast<int64_t>(sizeof end) + begin, static_cast<size_t>(end - begin));
+      begin = end;
+    }
+    return out;
   }
   template <class T>
   std::vector<T> values() const {

@@ -4,6 +4,8 @@
 #include "bindings/c/devices.h"
 #include "bindings/c/objects.h"
 #include "bindings/c/trace.h"
+#include "core/base/packed_list.h"
+#include "core/base/strings.h"
 
 namespace plait::c_api {
 
@@ -43,11 +45,7 @@ std::vector<Tensor> SessionObject::run(std::span<const TensorView> inputs, std::
   }
   if (limit_) limit_->end();
   std::vector<Tensor> out;
-  for (int index : outputs) {
-    TensorView view = executor_->output(index);  // valid until the next run: copied while locked
-    Tensor& copy = out.emplace_back(view.dtype, view.shape);
-    if (view.bytes() > 0) std::memcpy(copy.data(), view.data, static_cast<size_t>(view.bytes()));
-  }
+  for (int index : outputs) out.push_back(executor_->copy_of_output(index));  // valid until the next run: copied while locked
   return out;
 }
 
@@ -57,9 +55,10 @@ struct Side {
   std::string_view noun;
   const std::vector<std::string>& names;
   const std::vector<BufferId>& buffers;
+  const std::vector<bool>& lists;
 };
-Side inputs_of(const Program& program) { return {"input", program.input_names, program.inputs}; }
-Side outputs_of(const Program& program) { return {"output", program.output_names, program.outputs}; }
+Side inputs_of(const Program& program) { return {"input", program.input_names, program.inputs, program.input_lists}; }
+Side outputs_of(const Program& program) { return {"output", program.output_names, program.outputs, program.output_lists}; }
 
 void describe_operand(const Program& program, const Side& side, int64_t index, plait_operand* out) {
   auto count = static_cast<int64_t>(side.names.size());
@@ -71,6 +70,7 @@ void describe_operand(const Program& program, const Side& side, int64_t index, p
   plait_operand filled{};
   filled.name = side.names[at].c_str();
   filled.dtype = static_cast<plait_dtype>(buffer.dtype);
+  filled.is_list = side.lists[at] ? 1 : 0;
   filled.rank = buffer.sized && buffer.dims.size() <= 8 ? static_cast<int32_t>(buffer.dims.size()) : -1;
   for (int32_t axis = 0; axis < filled.rank; ++axis) {
     const Dim& dim = buffer.dims[static_cast<size_t>(axis)];
@@ -100,6 +100,17 @@ std::vector<std::shared_ptr<Tensor>> bind_inputs(const Program& program, std::sp
     if (bound[at]->dtype() != expected) {
       throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is ", dtype_name(bound[at]->dtype()),
                                               ", expected ", dtype_name(expected)));
+    }
+    const bool is_list = side.lists[at];
+    const std::optional<int64_t> numbers = is_list ? numbers_of_list(bound[at]->view()) : std::optional<int64_t>(0);
+    if (!numbers)
+      throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is a sequence or an optional, and the tensor is no list"),
+                  "plait_tensor_list makes a list of tensors");
+    if (expected != DType::string) continue;
+    try {
+      check_packed_strings(bound[at]->view(), host_bytes(*bound[at]), *numbers);
+    } catch (const Error& error) {
+      throw error.at(cat("input ", quote(names[i])));
     }
   }
   for (size_t i = 0; i < bound.size(); ++i) {

@@ -3,6 +3,8 @@
 #include "core/base/file_writer.h"
 #include "core/base/mapped_file.h"
 #include "core/base/npy.h"
+#include "core/base/packed_list.h"
+#include "core/base/strings.h"
 
 namespace plait::c_api {
 
@@ -14,6 +16,7 @@ std::shared_ptr<Tensor> text_tensor(std::string_view text) {
 
 namespace {
 
+static_assert(PLAIT_STRING == static_cast<int>(DType::string));
 static_assert(PLAIT_F32 == static_cast<int>(DType::f32) && PLAIT_BOOL == static_cast<int>(DType::boolean) &&
               PLAIT_BF16 == static_cast<int>(DType::bf16) && PLAIT_I2 == static_cast<int>(DType::i2));
 static_assert(PLAIT_INTERNAL == static_cast<int>(Code::internal));
@@ -32,14 +35,44 @@ Shape checked_shape(plait_dtype dtype, const int64_t* dims, int64_t rank, int64_
   } catch (const Error& error) {
     throw Error(Code::invalid_argument, error.message());  // the numbers are the host's, not a file's
   }
-  if (bytes != expected) {
+  if (dtype == PLAIT_STRING ? bytes < expected : bytes != expected) {
     throw Error(Code::invalid_argument, cat("a tensor ", dtype_name(static_cast<DType>(dtype)), Shape(sizes).text(),
                                             " has ", expected, " bytes, got ", bytes));
   }
   return Shape(sizes);
 }
 
+/// How many elements are the numbers of a list, if the tensor is one of strings; otherwise 0.
+int64_t numbers_before(const TensorView& strings) { return numbers_of_list(strings).value_or(0); }
+
+/// Refuses memory that is no tensor of strings, nor a list of such.
+void check_strings(const Tensor& tensor) {
+  const int64_t bytes = tensor.blob() ? tensor.blob()->size() - tensor.offset() : 0;
+  const int64_t before = bytes >= tensor.bytes() ? numbers_before(tensor.view()) : 0;
+  if (before) {
+    try {
+      return check_packed_strings(tensor.view(), bytes, before);
+    } catch (const Error&) {  // no list, whatever it looks like
+    }
+  }
+  check_packed_strings(tensor.view(), bytes);
+}
+
+/// The parts of a list. Throws Error(invalid_argument).
+std::vector<ListPart> parts_of(const Tensor& list) {
+  std::optional<std::vector<ListPart>> parts = parts_of_list(list.view());
+  if (!parts)
+    throw Error(Code::invalid_argument, cat("a tensor ", dtype_name(list.dtype()), list.shape().text(), " is no list of tensors"));
+  return std::move(*parts);
+}
+
 }  // namespace
+
+int64_t host_bytes(const Tensor& tensor) {
+  if (tensor.dtype() != DType::string || !tensor.blob()) return tensor.bytes();
+  return tensor.blob()->size() - tensor.offset();
+}
+
 }  // namespace plait::c_api
 
 using namespace plait;
@@ -49,8 +82,10 @@ plait_status plait_tensor_copy(plait_dtype dtype, const int64_t* dims, int64_t r
                                plait_tensor** out) {
   return create(out, [&] {
     Shape shape = checked_shape(dtype, dims, rank, bytes);
-    auto made = share(Tensor(static_cast<DType>(dtype), shape));
+    const bool strings = dtype == PLAIT_STRING && data;
+    auto made = share(strings ? Tensor(DType::string, shape, make_blob(bytes)) : Tensor(static_cast<DType>(dtype), shape));
     if (data && bytes > 0) std::memcpy(made->data(), data, static_cast<size_t>(bytes));
+    if (strings) check_strings(*made);
     return made;
   });
 }
@@ -61,7 +96,52 @@ plait_status plait_tensor_borrow(plait_dtype dtype, const int64_t* dims, int64_t
     Shape shape = checked_shape(dtype, dims, rank, bytes);
     if (bytes > 0) required(data, "data");
     auto blob = borrow_blob(static_cast<std::byte*>(data), bytes, nullptr);
-    return share(Tensor(static_cast<DType>(dtype), shape, blob));
+    auto made = share(Tensor(static_cast<DType>(dtype), shape, blob));
+    if (dtype == PLAIT_STRING) check_strings(*made);
+    return made;
+  });
+}
+
+plait_status plait_tensor_list(plait_dtype dtype, plait_tensor* const* parts, int64_t count, plait_tensor** out) {
+  return create(out, [&] {
+    const auto type = static_cast<DType>(dtype);
+    if (dtype_bits(type) < 8 || dtype_bits(type) > 64)
+      throw Error(Code::invalid_argument, cat("dtype ", static_cast<int>(dtype), " has no lists: elements of a list have 8 to 64 bits"));
+    std::vector<std::shared_ptr<Tensor>> kept;
+    std::vector<TensorView> views;
+    for (plait_tensor* part : span_of(parts, count, "parts")) {
+      kept.push_back(object_of<Tensor>(part));
+      views.push_back(kept.back()->view());
+      if (kept.back()->dtype() != type)
+        throw Error(Code::invalid_argument, cat("part ", views.size() - 1, " is ", dtype_name(kept.back()->dtype()),
+                                                ", expected ", dtype_name(type), " as the list"));
+      if (type == DType::string) check_packed_strings(views.back(), host_bytes(*kept.back()));
+    }
+    return share(type == DType::string ? packed_string_list(views) : packed_list(type, views));
+  });
+}
+
+plait_status plait_tensor_parts(plait_tensor* list, int64_t* count) {
+  return guarded([&] {
+    *required(count, "count") = 0;
+    *count = std::ssize(parts_of(*object_of<Tensor>(list)));
+  });
+}
+
+plait_status plait_tensor_part(plait_tensor* list, int64_t index, plait_tensor** out) {
+  return create(out, [&] {
+    const auto found = object_of<Tensor>(list);
+    const std::vector<ListPart> parts = parts_of(*found);
+    if (index < 0 || index >= std::ssize(parts))
+      throw Error(Code::invalid_argument, cat("there is no part ", index, ": the list has ", parts.size()));
+    const ListPart& part = parts[static_cast<size_t>(index)];
+    if (found->dtype() == DType::string) {
+      const int64_t before = numbers_before(found->view());
+      check_packed_strings(found->view(), host_bytes(*found), before);
+      return share(packed_string_part(found->view(), part, before));
+    }
+    const int64_t offset = found->offset() + part.offset * (dtype_bits(found->dtype()) / 8);
+    return share(Tensor(found->dtype(), part.shape, found->blob(), offset));
   });
 }
 
@@ -73,7 +153,7 @@ plait_status plait_tensor_view(plait_tensor* tensor, plait_view* out) {
     view.rank = found->shape().rank();
     std::copy(found->shape().begin(), found->shape().end(), view.dims);
     view.elements = found->elements();
-    view.bytes = found->bytes();
+    view.bytes = host_bytes(*found);
     view.data = found->data();
     fill(out, view);
   });
@@ -110,8 +190,16 @@ plait_status plait_tensor_read(const char* path, plait_dtype expected, plait_ten
 plait_status plait_tensor_write(plait_tensor* tensor, const char* path) {
   return guarded([&] {
     const auto found = object_of<Tensor>(tensor);
+    const std::string target(required(path, "path"));
+    if (found->dtype() == DType::string) {
+      check_packed_strings(found->view(), host_bytes(*found));
+      const std::string all = npy_of_strings(found->view());
+      FileWriter file(target);
+      file.write(all);
+      return file.finish();
+    }
     const std::string header = npy_header(found->dtype(), found->shape());
-    FileWriter file(std::string(required(path, "path")));
+    FileWriter file(target);
     file.write(header);
     file.write(std::span(static_cast<const std::byte*>(found->data()), static_cast<size_t>(found->bytes())));
     file.finish();

@@ -1,24 +1,45 @@
-// plait run: runs a graph as written, with tensors from and to .npy files.
+// plait run: runs a graph as written, with tensors from and to .npy files, and lists from and to folders of such.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "bindings/cli/common.h"
 
 namespace plait::cli {
 namespace {
 
-/// The dtype of the named input; NONE if there is no such input (the run will fail).
-plait_dtype dtype_of_input(const plait_api::Session& session, const std::string& name) {
-  int64_t inputs = 0, outputs = 0;
-  plait_api::check(plait_session_count(session.get(), &inputs, &outputs));
-  for (int64_t index = 0; index < inputs; ++index) {
-    plait_operand operand{};
-    operand.struct_size = sizeof operand;
-    plait_api::check(plait_session_input(session.get(), index, &operand));
-    if (name == operand.name) return operand.dtype;
+/// The named one of the operands; null if there is none (the run will fail).
+const plait_operand* operand_of(const std::vector<plait_operand>& operands, const std::string& name) {
+  const auto found = std::find_if(operands.begin(), operands.end(), [&](const plait_operand& one) { return name == one.name; });
+  return found == operands.end() ? nullptr : &*found;
+}
+
+/// The file of part `index` of a list, whose parts are in a folder.
+std::string part_file(const std::string& folder, size_t index) {
+  return (std::filesystem::path(folder) / (std::to_string(index) + ".npy")).string();
+}
+
+plait_api::Tensor read_operand(const plait_operand* operand, const std::string& file) {
+  const plait_dtype dtype = operand ? operand->dtype : PLAIT_NONE;
+  if (!operand || !operand->is_list) return plait_api::Tensor::read(file, dtype);
+  if (!std::filesystem::is_directory(file))
+    throw UsageError("input " + std::string(operand->name) + " is a sequence or an optional: " + file +
+                     " has to be a folder with its parts, 0.npy, 1.npy and so on");
+  std::vector<plait_api::Tensor> parts;
+  while (std::filesystem::exists(part_file(file, parts.size())))
+    parts.push_back(plait_api::Tensor::read(part_file(file, parts.size()), dtype));
+  return plait_api::Tensor::list(dtype, parts);
+}
+
+/// Parts of an earlier result that this one does not have are removed.
+void write_operand(const plait_operand* operand, const plait_api::Tensor& tensor, const std::string& file) {
+  if (!operand || !operand->is_list) return tensor.write(file);
+  std::filesystem::create_directories(file);
+  const std::vector<plait_api::Tensor> parts = tensor.parts();
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].write(part_file(file, i));
+  for (size_t i = parts.size(); std::filesystem::remove(part_file(file, i)); ++i) {
   }
-  return PLAIT_NONE;
 }
 
 /// The milliseconds of `count` runs.
@@ -53,13 +74,14 @@ int run_graph(const RunArguments& arguments) {
   plait_api::Model model(arguments.model, options.model);
   plait_api::Session session(model, options.rest);
   std::vector<plait_api::Tensor> tensors;
-  for (const auto& [name, file] : in_files) tensors.push_back(plait_api::Tensor::read(file, dtype_of_input(session, name)));
+  const std::vector<plait_operand> given = session.inputs(), made = session.outputs();
+  for (const auto& [name, file] : in_files) tensors.push_back(read_operand(operand_of(given, name), file));
   std::vector<std::pair<std::string, const plait_api::Tensor*>> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) inputs.emplace_back(in_files[i].first, &tensors[i]);
   std::vector<std::string> names;
   for (const auto& [name, file] : out_files) names.push_back(name);
   std::vector<plait_api::Tensor> results = session.run(inputs, names);
-  for (size_t i = 0; i < results.size(); ++i) results[i].write(out_files[i].second);
+  for (size_t i = 0; i < results.size(); ++i) write_operand(operand_of(made, names[i]), results[i], out_files[i].second);
   if (arguments.repeat > 0) print_times(times_of([&] { session.run(inputs, names); }, arguments.repeat));
   if (!arguments.trace.empty()) write_file(arguments.trace, session.trace());
   return exit_ok;

@@ -16,7 +16,7 @@ enum class DType : int32_t {
   i16 = 5,
   i32 = 6,
   i64 = 7,
-  string = 8,  ///< known by name only: no kernel takes it
+  string = 8,  ///< 64 bits an element, in two forms: core/base/strings.h
   boolean = 9,
   f16 = 10,
   f64 = 11,
@@ -41,7 +41,7 @@ enum class DType : int32_t {
 std::string_view dtype_name(DType dtype);
 /// The inverse; DType::none for an unknown name.
 DType dtype_from_name(std::string_view name);
-/// Bits of one element; 0 for none and string.
+/// Bits of one element; 0 for none.
 int dtype_bits(DType dtype);
 
 bool is_float(DType dtype);    ///< f32, f64, f16, bf16

@@ -46,6 +46,12 @@ std::optional<std::vector<ListPart>> parts_of_list(const TensorView& list) {
   return out;
 }
 
+std::optional<int64_t> numbers_of_list(const TensorView& list) {
+  const std::optional<std::vector<ListPart>> parts = parts_of_list(list);
+  if (!parts) return std::nullopt;
+  return parts->empty() ? list.elements() : parts->front().offset;
+}
+
 TensorView view_of(const TensorView& list, const ListPart& part) {
   return {list.data + part.offset * (dtype_bits(list.dtype) / 8), list.dtype, part.shape};
 }

@@ -3,7 +3,8 @@
 // which are lists of at most one. A list of lists is a list of such tensors. So every op and buffer that moves tensors moves
 // lists too.
 //
-// In memory: the number of parts, then the rank and the sizes of each, as i64; then their elements. Elements have 8 to 64 bits.
+// In memory: the number of parts, then the rank and the sizes of each, as i64; then their elements. Elements have 8 to 64 bits. Lists
+// of packed strings (core/base/strings.h) have the texts of all parts after them: pack_list does not make these.
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,6 +20,9 @@ struct ListPart {
 
 /// The parts of a list; nullopt if the array is not one (lists come from hosts and files).
 std::optional<std::vector<ListPart>> parts_of_list(const TensorView& list);
+
+/// How many elements before those of the parts are numbers; nullopt if the array is no list.
+std::optional<int64_t> numbers_of_list(const TensorView& list);
 
 /// The part as a tensor, in the list's memory.
 TensorView view_of(const TensorView& list, const ListPart& part);

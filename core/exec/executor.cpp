@@ -238,7 +238,7 @@ void Executor::run(std::span<const TensorView> inputs) {
   for (const Blob* blob : blobs_) blob->check();
   // With groups the others would wait for what this rank leaves out.
   StopOn stop(pool_, groups_.empty() ? &budget_->cancelled() : nullptr);
-  run_on_device(stage(inputs));
+  run_on_device(stage(numbered(inputs)));
 }
 
 /// Copies all inputs to one block of device memory in one transfer. The block is reused while large enough.
@@ -405,7 +405,8 @@ bool Executor::InferredTypes::hold(std::span<const TensorView> inputs) const {
   if (!known) return false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].dtype != operands[i].first || !(inputs[i].shape == operands[i].second)) return false;
-    if (!elements[i].empty() && std::memcmp(elements[i].data(), inputs[i].data, elements[i].size()) != 0) return false;
+    if (!elements[i].empty() && std::memcmp(elements[i].data(), inputs[i].data, elements[i].size()) != 0)
+      return false;
   }
   return true;
 }
@@ -441,7 +442,8 @@ void Executor::give_back(std::shared_ptr<Blob>& memory) {
 std::shared_ptr<Blob> Executor::take_unsized(int64_t bytes) {
   auto best = spare_.end();
   for (auto at = spare_.begin(); at != spare_.end(); ++at)
-    if ((*at)->size() >= bytes && (*at)->size() <= 2 * bytes + 4096 && (best == spare_.end() || (*at)->size() < (*best)->size()))
+    if ((*at)->size() >= bytes && (*at)->size() <= 2 * bytes + 4096 &&
+        (best == spare_.end() || (*at)->size() < (*best)->size()))
       best = at;
   if (best != spare_.end()) {
     std::shared_ptr<Blob> found = std::move(*best);
@@ -513,14 +515,20 @@ void Executor::compute(const Instruction& instruction) {
   if (kernel.scratch_bytes)
     workspace = scratch(kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size()));
   const auto index = static_cast<int32_t>(&instruction - program_->instructions.data());
+  const KernelCall call{instruction.state.get(), in_,       out_, pool_, workspace, &queue_, &fault_, index,
+                        strings_.get(),          iteration_};
   const auto launch = [&] {
-    device_.launch(queue_, kernel, {instruction.state.get(), in_, out_, pool_, workspace, &queue_, &fault_, index});
+    if (!strings_) return device_.launch(queue_, kernel, call);
+    try {
+      device_.launch(queue_, kernel, call);
+    } catch (const Error& error) {  // of a text, or the table's memory
+      throw error.at(instruction.origin);
+    }
   };
   // While an asynchronous collective is pending, the sum is not in the kernel's queue.
   if (instruction.begins_sum >= 0 && pending_.empty())
     groups_[static_cast<size_t>(instruction.begins_sum)]->begin_sum(out_[0], launch);
-  else
-    launch();
+  else launch();
   check_fault();
 }
 

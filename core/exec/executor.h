@@ -51,13 +51,16 @@ class Executor {
 
   /// Checks dtypes and shapes of the inputs without running; throws as `run`.
   void bind(std::span<const TensorView> inputs);
-  /// Runs the program. `inputs`: host arrays in program order; their shapes bind the symbols. Throws
+  /// Runs the program. `inputs`: host arrays in program order, strings packed (core/base/strings.h, checked by the caller); their
+  /// shapes bind the symbols. Throws
   /// Error(invalid_argument) naming an input whose shape does not fit; an Error naming the node for a kernel's fault;
   /// Error(out_of_memory) beyond `room`, naming the node if the size depends on data; Error(cancelled).
   void run(std::span<const TensorView> inputs);
 
-  /// An output in host memory, valid until the next run.
+  /// An output in host memory, valid until the next run; strings are numbered.
   TensorView output(int index) const;
+  /// A copy, with strings packed.
+  Tensor copy_of_output(int index) const;
   /// The same on the device.
   TensorView output_on_device(int index) const;
 
@@ -88,6 +91,8 @@ class Executor {
  private:
   void run_on_device(std::span<const TensorView> inputs);
   void place_slots();
+  void forget_strings();
+  std::span<const TensorView> numbered(std::span<const TensorView> inputs);
   std::span<const TensorView> stage(std::span<const TensorView> inputs);
   std::span<const TensorView> small_on_host(std::span<const TensorView> views, bool all);
   bool bind_symbols(std::span<const TensorView> inputs);
@@ -168,6 +173,10 @@ class Executor {
   std::shared_ptr<Blob> inputs_;          ///< device memory of all inputs of a run; unused if memory is shared
   std::vector<std::byte> staged_bytes_;   ///< host copy of `inputs_`
   std::vector<TensorView> staged_;        ///< views of `inputs_`
+  std::shared_ptr<StringTable> strings_;  ///< of the run; null without strings. A body has its caller's
+  std::vector<Tensor> numbered_;          ///< inputs of strings
+  std::vector<TensorView> numbered_views_;
+  uint64_t iteration_ = 0;                ///< KernelCall::iteration
   std::vector<Tensor> on_host_;           ///< copies that back the views from `small_on_host`
   std::vector<TensorView> on_host_views_;
   mutable std::vector<Tensor> fetched_;   ///< outputs, by index

@@ -1,6 +1,7 @@
 // Execution of bodies: ONNX's If and Loop. (Scans were lowered to Loops: core/passes/normalize/scan.cpp.)
 #include <algorithm>
 
+#include "core/base/counter_random.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/exec/executor.h"
@@ -94,6 +95,8 @@ Executor& Executor::body(size_t index, size_t which) {
     bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_, budget_);
     bodies[which]->capturable_ = false;  // its operands are not staged: each run may have them at other addresses
   }
+  bodies[which]->strings_ = strings_;
+  bodies[which]->iteration_ = iteration_;
   return *bodies[which];
 }
 
@@ -164,6 +167,7 @@ void Executor::loop(size_t index) {
     for (; iteration < most && go; ++iteration) {
       budget_->check();  // a body may have no instruction
       device_.write(queue_, number, &iteration, sizeof iteration);
+      body.iteration_ = mixed_bits(iteration_, static_cast<uint64_t>(iteration) + 1);
       body.run_on_device(operands);
       TensorView verdict = body.output_on_device(0);
       if (verdict.elements() != 1)

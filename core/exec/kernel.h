@@ -4,7 +4,7 @@
 // A kernel computes one op for given dtypes. It gets contiguous local arrays, attributes, and a thread pool; it has
 // no access to graphs, ranks or requests. It never throws, prints, or allocates beyond its scratch: shapes are
 // checked before the program runs, and data-dependent faults (index out of range, a forbidden NaN) are returned as a
-// status.
+// status. Only kernels of strings may throw Error: for texts that are at fault, and for the memory of the run's table.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/attributes.h"
+#include "core/base/strings.h"
 #include "core/base/tensor.h"
 #include "core/base/thread_pool.h"
 
@@ -86,6 +87,8 @@ struct KernelCall {
   Queue* queue = nullptr;        ///< accelerators: the queue to launch in
   Fault* fault = nullptr;        ///< host memory; null: not needed
   int32_t instruction = -1;      ///< for `fault`
+  StringTable* strings = nullptr;  ///< of the run, for operands of strings, which are numbered; null where a program has none
+  uint64_t iteration = 0;          ///< 0 outside of loops; otherwise another number in each iteration of each of them
 };
 
 /// A packed layout of a constant operand. The packed array's view keeps dtype and shape; its blob may be longer.

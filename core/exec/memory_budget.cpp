@@ -20,14 +20,19 @@ int64_t usable_memory() {
 
 MemoryBudget::MemoryBudget(int64_t bytes) : given_(bytes > 0), bytes_(given_ ? bytes : usable_memory() / 4 * 3) {}
 
-std::shared_ptr<Blob> MemoryBudget::take(int64_t bytes, Device& device) {
-  const bool shared = device.kind() == DeviceKind::host;  // with the rest of the process
-  const int64_t limit = given_ || shared ? bytes_ : std::numeric_limits<int64_t>::max();
+void MemoryBudget::check_room(int64_t bytes, int64_t limit) const {
   if (bytes > limit - used_)
     throw Error(Code::out_of_memory,
                 cat("the run needs ", human_bytes(bytes), " in addition to ", human_bytes(used_),
                     "; its limit is ", human_bytes(limit)),
                 "shorter inputs need less; option memory_bytes raises the limit");
+}
+
+void MemoryBudget::need(int64_t bytes) const { check_room(bytes, bytes_); }
+
+std::shared_ptr<Blob> MemoryBudget::take(int64_t bytes, Device& device) {
+  const bool shared = device.kind() == DeviceKind::host;  // with the rest of the process
+  check_room(bytes, given_ || shared ? bytes_ : std::numeric_limits<int64_t>::max());
   std::shared_ptr<Blob> blob = device.take(bytes);
   used_ += bytes;
   Blob* raw = blob.get();

@@ -22,6 +22,8 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   /// Allocates zeroed device memory, counted until its last reference is gone. Throws Error(out_of_memory) with the
   /// bytes requested and left.
   std::shared_ptr<Blob> take(int64_t bytes, Device& device);
+  /// Throws as `take` would for that many bytes of host memory, which become the caller's.
+  void need(int64_t bytes) const;
   int64_t used() const { return used_; }
 
   /// Starts a run: clears an earlier `cancel`.
@@ -34,6 +36,8 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   const std::atomic<bool>& cancelled() const { return cancelled_; }
 
  private:
+  void check_room(int64_t bytes, int64_t limit) const;
+
   const bool given_;
   const int64_t bytes_;
   std::atomic<int64_t> used_{0};

@@ -22,7 +22,8 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
   if (progress) progress->stage(1, total);
   for (const StoreEntry* entry : missing) {
     if (progress) progress->check();
-    Store& home = entry->source && !entry->written && weights_ ? *weights_ : *this;
+    const bool shared = entry->source && !entry->written && entry->dtype != DType::string;
+    Store& home = shared && weights_ ? *weights_ : *this;
     home.make(*entry, symbols, pool);
     if (progress && entry->source) progress->advance(entry->source->source_bytes());
   }
@@ -44,6 +45,7 @@ void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, Thre
     return insert(entry.key, Tensor(entry.dtype, shape, device_->take(bytes)));
   }
   Tensor made = materialize(*entry.source, pool);
+  if (made.dtype() == DType::string) made = strings_->numbered(made.view(), make_blob);
   if (entry.layout) made = entry.layout->pack(made, pool);
   Tensor here = device_->upload(made);
   if (here.blob() != entry.source->source.blob()) {

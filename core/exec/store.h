@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/base/load_progress.h"
+#include "core/base/strings.h"
 #include "core/exec/device.h"
 #include "core/exec/program.h"
 
@@ -22,6 +23,9 @@ class Store {
 
   /// The device of its arrays and of programs that use them.
   Device& device() const { return *device_; }
+
+  /// The texts of the constants of strings that `load` has made: these are numbered, in this table.
+  const std::shared_ptr<StringTable>& strings() const { return strings_; }
 
   /// Makes missing entries of `program`. `symbols`: values by the program's symbol numbers, for sizes of state. A
   /// weight without steps stays in the mapped file if the device shares host memory; any other is made in new memory,
@@ -46,6 +50,7 @@ class Store {
   void make(const StoreEntry& entry, std::span<const int64_t> symbols, ThreadPool* pool);
 
   const std::shared_ptr<Device> device_;
+  const std::shared_ptr<StringTable> strings_ = std::make_shared<StringTable>();
   const std::shared_ptr<Store> weights_;  ///< also null if the device has its own memory
   mutable std::mutex mutex_;
   std::map<std::string, Tensor> arrays_;

@@ -34,6 +34,7 @@ const std::map<std::string_view, TypeSet>& named_sets() {
       {"small_floats", small_floats},
       {"small_integers", small_integers},
       {"any", joined({floats, integers, small_floats, small_integers, set_of({boolean})})},
+      {"values", joined({floats, integers, small_floats, small_integers, set_of({boolean, string})})},
   };
   return sets;
 }

@@ -10,6 +10,7 @@
 //                small_floats          f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0 f4e2m1
 //                small_integers        i4 u4 i2 u2
 //                any                   all of these, and bool: every dtype but strings and complex numbers
+//                values                any, and string
 //            | variable                the set that the variable had before
 //            | "-"                     the operand must be absent
 //   variable := "A" to "Z", then digits

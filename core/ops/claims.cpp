@@ -29,8 +29,8 @@ constexpr Row elementwise[] = {
     {"BitwiseOr", 18, "T:integers"},
     {"BitwiseXor", 18, "T:integers"},
     {"BitCast", 26, "any -> any"},
-    {"Cast", 1, "any -> any"},
-    {"CastLike", 15, "any -> any"},
+    {"Cast", 1, "values -> values"},
+    {"CastLike", 15, "values -> values"},
     {"Ceil", 1, "floats"},
     {"Celu", 12, "floats"},
     {"Clip", 1, "T:numbers"},
@@ -38,7 +38,7 @@ constexpr Row elementwise[] = {
     {"Cosh", 9, "floats"},
     {"Div", 1, "T:numbers"},
     {"Elu", 1, "floats"},
-    {"Equal", 1, "T:numbers bool"},
+    {"Equal", 1, "T:numbers bool string"},
     {"Erf", 9, "floats"},
     {"Exp", 1, "floats"},
     {"Floor", 1, "floats"},
@@ -47,7 +47,7 @@ constexpr Row elementwise[] = {
     {"GreaterOrEqual", 12, "T:numbers"},
     {"HardSigmoid", 1, "floats"},
     {"HardSwish", 14, "floats"},
-    {"Identity", 1, "any"},
+    {"Identity", 1, "values"},
     {"IsInf", 10, "floats"},
     {"IsNaN", 9, "floats"},
     {"LeakyRelu", 1, "floats"},
@@ -83,41 +83,41 @@ constexpr Row elementwise[] = {
     {"Tan", 7, "floats"},
     {"Tanh", 1, "floats"},
     {"ThresholdedRelu", 10, "floats"},
-    {"Where", 9, "bool, T:any"},
+    {"Where", 9, "bool, T:values"},
     {"Xor", 1, "T:bool"},
 };
 
 constexpr Row moving[] = {
-    {"Compress", 9, "any, bool"},
-    {"Concat", 1, "T:any"},
+    {"Compress", 9, "values, bool"},
+    {"Concat", 1, "T:values"},
     {"ConstantOfShape", 9, "index -> any"},
-    {"DepthToSpace", 1, "any"},
-    {"Expand", 8, "any, index"},
+    {"DepthToSpace", 1, "values"},
+    {"Expand", 8, "values, index"},
     {"EyeLike", 9, "numbers bool -> numbers bool"},
-    {"Flatten", 1, "any"},
-    {"Gather", 1, "any, index"},
-    {"GatherElements", 11, "any, index"},
-    {"GatherND", 11, "any, index"},
-    {"NonZero", 9, "numbers bool"},
-    {"OneHot", 9, "numbers, numbers, any"},
-    {"Pad", 1, "T:any, index, T, index"},
+    {"Flatten", 1, "values"},
+    {"Gather", 1, "values, index"},
+    {"GatherElements", 11, "values, index"},
+    {"GatherND", 11, "values, index"},
+    {"NonZero", 9, "numbers bool string"},
+    {"OneHot", 9, "numbers, numbers, values"},
+    {"Pad", 1, "T:values, index, T, index"},
     {"Range", 11, "T:numbers"},
-    {"Reshape", 1, "any, index"},
-    {"ReverseSequence", 10, "any, index"},
-    {"ScatterElements", 11, "T:any, index, T"},
-    {"ScatterND", 11, "T:any, index, T"},
-    {"Shape", 1, "any"},
-    {"Size", 1, "any"},
-    {"Slice", 1, "any, I:index"},
-    {"SpaceToDepth", 1, "any"},
-    {"Split", 2, "any, index"},  // opset 1 has the parts as an attribute, an operand or both
-    {"Squeeze", 1, "any, index"},
-    {"TensorScatter", 24, "T:any, T, index"},
-    {"Tile", 6, "any, index"},  // opset 1 repeats one axis
-    {"Transpose", 1, "any"},
-    {"Trilu", 14, "any, index"},
-    {"Unique", 11, "numbers"},
-    {"Unsqueeze", 1, "any, index"},
+    {"Reshape", 1, "values, index"},
+    {"ReverseSequence", 10, "values, index"},
+    {"ScatterElements", 11, "T:values, index, T"},
+    {"ScatterND", 11, "T:values, index, T"},
+    {"Shape", 1, "values"},
+    {"Size", 1, "values"},
+    {"Slice", 1, "values, I:index"},
+    {"SpaceToDepth", 1, "values"},
+    {"Split", 2, "values, index"},  // opset 1 has the parts as an attribute, an operand or both
+    {"Squeeze", 1, "values, index"},
+    {"TensorScatter", 24, "T:values, T, index"},
+    {"Tile", 6, "values, index"},  // opset 1 repeats one axis
+    {"Transpose", 1, "values"},
+    {"Trilu", 14, "values, index"},
+    {"Unique", 11, "numbers bool string"},
+    {"Unsqueeze", 1, "values, index"},
 };
 
 constexpr Row reducing[] = {
@@ -153,24 +153,24 @@ constexpr Row layers[] = {
     {"Einsum", 12, "T:numbers"},
     {"Gemm", 1, "T:numbers"},
     {"GroupNormalization", 21, "T:floats"},  // before: a scale and a bias per group, now per channel
-    {"If", 1, "bool, any"},
+    {"If", 1, "bool, values"},
     {"InstanceNormalization", 1, "T:floats"},
     {"LayerNormalization", 1, "T:floats"},  // before 17 an identical op of ONNX Runtime
     {"LinearAttention", 27, "T:floats, T, T, floats, T, T"},
-    {"Loop", 1, "index, bool, any"},
+    {"Loop", 1, "index, bool, values"},
     {"MatMul", 1, "T:numbers"},
     {"MatMulInteger", 10, "A:u8 i8, B:u8 i8, A, B"},
     {"QLinearMatMul", 10, "A:u8 i8, S:floats, A, B:u8 i8, S, B, S, C:u8 i8"},
     {"QuantizeLinear", 10, "floats i32, floats f8e8m0 i32, Q:u8 i8 u16 i16 small_floats small_integers -> Q"},
     {"RMSNormalization", 23, "floats, floats"},
     {"RotaryEmbedding", 23, "T:floats, T, T, index"},
-    {"Scan", 9, "any"},  // before: with a batch dimension
+    {"Scan", 8, "values"},
 };
 
 constexpr Row image[] = {
     {"AffineGrid", 20, "floats, i64"},
     {"AveragePool", 1, "floats"},
-    {"CenterCropPad", 18, "any, index"},
+    {"CenterCropPad", 18, "values, index"},
     {"Col2Im", 18, "numbers, index"},
     {"ConvInteger", 10, "A:u8 i8, B:u8 i8, A, B"},
     {"ConvTranspose", 1, "T:floats"},
@@ -199,11 +199,11 @@ constexpr Row signal[] = {
     {"Multinomial", 7, "floats -> index"},
     {"RNN", 1, "T:floats, T, T, T, i32, T"},
     {"RandomNormal", 1, "-> floats"},
-    {"RandomNormalLike", 1, "any -> floats"},
+    {"RandomNormalLike", 1, "values -> floats"},
     {"RandomUniform", 1, "-> floats"},
-    {"RandomUniformLike", 1, "any -> floats"},
+    {"RandomUniformLike", 1, "values -> floats"},
     {"STFT", 17, "T:floats, I:index, T, I"},
-    {"TfIdfVectorizer", 9, "index"},
+    {"TfIdfVectorizer", 9, "index string"},
 };
 
 }  // namespace
@@ -262,21 +262,21 @@ void register_claims(OpSet& ops) {
         std::tuple("SequenceMap", "a body over the parts of sequences", "Loop")})
     ops.add({.name = name, .inputs = std::string_view(name) == "SequenceMap" ? "input_sequence additional_inputs..." : "input?",
              .outputs = "output...", .doc = doc, .since = std::string_view(name) == "SequenceMap" ? 17 : 28, .written_as = written});
-  ops.claim("Optional", 15, "numbers bool");
-  ops.claim("OptionalHasElement", 15, "numbers bool");
-  ops.claim("OptionalGetElement", 15, "numbers bool");
-  ops.claim("SequenceMap", 17, "numbers bool, any");
-  ops.claim("SequenceConstruct", 11, "T:numbers bool");
-  ops.claim("SequenceEmpty", 11, "-> numbers bool");
-  ops.claim("SequenceInsert", 11, "numbers bool, numbers bool, index");
-  ops.claim("SequenceErase", 11, "numbers bool, index");
-  ops.claim("SequenceAt", 11, "numbers bool, index");
-  ops.claim("SequenceLength", 11, "numbers bool");
-  ops.claim("SplitToSequence", 11, "numbers bool, index");
-  ops.claim("ConcatFromSequence", 11, "numbers bool");
-  ops.claim("Constant", 1, "-> any");
+  ops.claim("Optional", 15, "numbers bool string");
+  ops.claim("OptionalHasElement", 15, "numbers bool string");
+  ops.claim("OptionalGetElement", 15, "numbers bool string");
+  ops.claim("SequenceMap", 17, "numbers bool string, values");
+  ops.claim("SequenceConstruct", 11, "T:numbers bool string");
+  ops.claim("SequenceEmpty", 11, "-> numbers bool string");
+  ops.claim("SequenceInsert", 11, "numbers bool string, numbers bool string, index");
+  ops.claim("SequenceErase", 11, "numbers bool string, index");
+  ops.claim("SequenceAt", 11, "numbers bool string, index");
+  ops.claim("SequenceLength", 11, "numbers bool string");
+  ops.claim("SplitToSequence", 11, "numbers bool string, index");
+  ops.claim("ConcatFromSequence", 11, "numbers bool string");
+  ops.claim("Constant", 1, "-> values");
   ops.claim("Dropout", 7, "floats, floats, bool");
-  ops.claim("Scatter", 9, "T:any, index, T");
+  ops.claim("Scatter", 9, "T:values, index, T");
   for (std::span<const Row> rows : {std::span<const Row>(elementwise), std::span<const Row>(moving),
                                     std::span<const Row>(reducing), std::span<const Row>(layers),
                                     std::span<const Row>(image), std::span<const Row>(signal)})

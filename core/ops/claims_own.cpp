@@ -50,6 +50,10 @@ constexpr Row inference[] = {
     {"plait.Sample", "f32, i64, i32"},
     {"plait.Sizes", "-> i64"},
     {"plait.State", "any"},
+    {"plait.StringNormalizer", "string, i64"},
+    {"plait.StringPieces", "string"},
+    {"plait.StringSplit", "string, i64"},
+    {"plait.StringsKept", "string"},
 };
 
 constexpr Row training[] = {

@@ -5,6 +5,7 @@
 #include "core/ops/image/register.h"
 #include "core/ops/ml/register.h"
 #include "core/ops/signal/register.h"
+#include "core/ops/strings/register.h"
 
 namespace plait {
 
@@ -36,6 +37,7 @@ void register_ops(OpSet& ops) {
                       register_transforms,
                       register_random,
                       register_ngrams,
+                      register_strings,
                       register_features,
                       register_labels,
                       register_linear_models,

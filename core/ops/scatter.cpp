@@ -1,4 +1,5 @@
 // Ops that write at indices into a copy of their first operand.
+#include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
 
@@ -45,6 +46,14 @@ std::string tensor_scatter_dims(const Node& node, const std::vector<Type>& in, c
   return rule_text({"+" + spaced(cache), "+" + spaced(update), cache[0]}, {spaced(cache)});
 }
 
+/// Strings can only be replaced.
+void infer_scattered(InferContext& context) {
+  const std::string reduction = context.attributes().string("reduction", "none");
+  if (context.dtype(0) == DType::string && reduction != "none")
+    InferContext::fail(cat("attribute \"reduction\" is ", quote(reduction), ", and data are strings, which can only be replaced"));
+  infer_same(context);
+}
+
 }  // namespace
 
 void register_scatter(OpSet& ops) {
@@ -54,12 +63,12 @@ void register_scatter(OpSet& ops) {
            .attributes = {{"reduction", "string", "none"}},
            .dims = "+[s] h, [n] [k], +[n] h -> [s] h",
            .dims_of = scatter_nd_dims,
-           .infer = infer_same,
+           .infer = infer_scattered,
            .doc = "data with parts named by tuples of indices replaced",
            .since = 18});
   ops.add({.name = "ScatterElements", .inputs = "data indices updates", .outputs = "output",
            .attributes = {{"axis", "int", "0"}, {"reduction", "string", "none"}},
-           .dims = "+b [s] h, b [t] h, +b [t] h -> b [s] h", .dims_of = scatter_elements_dims, .infer = infer_same,
+           .dims = "+b [s] h, b [t] h, +b [t] h -> b [s] h", .dims_of = scatter_elements_dims, .infer = infer_scattered,
            .doc = "data with elements of an axis replaced, each by its own index", .since = 18});
   ops.add({.name = "TensorScatter", .inputs = "past_cache update write_indices?", .outputs = "present_cache",
            .attributes = {{"axis", "int", "-2"}, {"mode", "string", "linear"}},

@@ -333,6 +333,10 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   if (const int64_t ranks = options.mesh.blocks(options.mesh.parts("pipeline")); ranks > 1 && options.stages.count() == 1)
     throw Error(Code::invalid_argument, cat("the mesh ", quote(options.mesh.text()), " has ", ranks,
                                             " ranks along pipeline, and the graph is not cut into stages"));
+  for (ValueId id = 0; id < graph.value_count(); ++id)
+    if (graph.value(id).type.dtype == DType::string)
+      throw Error(Code::unsupported, cat("value ", quote(graph.value(id).name), " is of strings, which training does not take"),
+                  "train the part of the graph behind what makes numbers of them");
   return TrainingCompiler(options, training).compile(std::move(graph));
 }
 

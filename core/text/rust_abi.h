@@ -15,6 +15,7 @@ typedef struct plait_text_tokenizer plait_text_tokenizer;
 typedef struct plait_text_stream plait_text_stream;
 typedef struct plait_text_grammar plait_text_grammar;
 typedef struct plait_text_constraint plait_text_constraint;
+typedef struct plait_text_pattern plait_text_pattern;
 
 /// Memory of the caller; data may be null if size is 0.
 typedef struct plait_text_view {
@@ -128,6 +129,16 @@ int32_t plait_text_constraint_commit(plait_text_constraint* constraint, int32_t 
                                      plait_text_error* error);
 int32_t plait_text_constraint_next(plait_text_constraint* constraint, plait_text_next* out, plait_text_error* error);
 void plait_text_constraint_free(plait_text_constraint* constraint);
+
+// For graphs: the ops on strings. Patterns are thread-safe.
+
+/// bad_model for a pattern that is damaged, or larger than the crate's limit.
+int32_t plait_text_pattern_create(plait_text_view pattern, plait_text_pattern** out, plait_text_error* error);
+/// Whether the whole text matches; invalid_argument for one that is no UTF-8.
+int32_t plait_text_pattern_match(const plait_text_pattern* pattern, plait_text_view text, bool* matches, plait_text_error* error);
+void plait_text_pattern_free(plait_text_pattern* pattern);
+/// By Unicode's full mappings, of no language; invalid_argument for a text that is no UTF-8.
+int32_t plait_text_change_case(plait_text_view text, bool upper, plait_text_bytes* out, plait_text_error* error);
 
 void plait_text_bytes_free(plait_text_bytes bytes);
 void plait_text_ids_free(plait_text_ids ids);

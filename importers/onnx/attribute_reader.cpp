@@ -3,6 +3,7 @@
 #include <onnx-ml.pb.h>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "core/base/text.h"
 
 namespace plait::onnx_import {
@@ -127,7 +128,15 @@ Tensor read_constant(const std::string& name, const Proto& proto, TensorReader& 
     expect(Proto::INTS);
     return Tensor::of_ints(list_of<int64_t>(proto.ints()));
   }
-  if (name == "value_string" || name == "value_strings") throw Error(Code::unsupported, "constants of strings");
+  if (name == "value_string") {
+    expect(Proto::STRING);
+    return packed_strings(Shape{}, std::vector<std::string_view>{proto.s()});
+  }
+  if (name == "value_strings") {
+    expect(Proto::STRINGS);
+    const std::vector<std::string_view> texts(proto.strings().begin(), proto.strings().end());
+    return packed_strings(Shape{proto.strings_size()}, texts);
+  }
   if (name == "sparse_value") throw Error(Code::unsupported, "sparse constants");
   throw Error(Code::bad_model, cat("Constant has no attribute ", quote(name)));
 }

@@ -98,6 +98,23 @@ void spell_swiglu(OldNode& old) {
   old.become("Mul", {gate, old.required(1)});
 }
 
+/// How many strings are left, and these.
+void spell_string_normalizer(OldNode& old) {
+  const ValueId x = old.required(0), count = old.emit("plait.StringsKept", {x}, old.node.attributes);
+  const Attributes attributes = old.node.attributes;
+  old.become("plait.StringNormalizer", {x, count}, attributes);
+}
+
+/// How many pieces each string has, and the pieces, as many as the most.
+void spell_string_split(OldNode& old) {
+  const ValueId x = old.required(0), counts = old.output(1), most = old.graph.add_value({});
+  Node& pieces = old.graph.add_node("plait.StringPieces", {x}, 0, old.node.attributes);
+  pieces.name = old.node.name;
+  pieces.outputs = {counts == no_value ? old.graph.add_value({}) : counts, most};
+  const Attributes attributes = old.node.attributes;
+  old.become("plait.StringSplit", {x, most}, attributes);
+}
+
 /// A node without a seed gets one of its own: a run gives the same numbers as the last.
 void seed_random(OldNode& old) {
   if (!old.node.attributes.has("seed")) old.node.attributes.set("seed", static_cast<double>(old.output(0)) + 0.5);

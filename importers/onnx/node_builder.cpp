@@ -74,6 +74,40 @@ void check_body_names(const OpSchema& row, const Node& node) {
       throw Error(Code::bad_model, cat(row.name, " has no attribute ", quote(name), " that is a graph"));
 }
 
+/// Before opset 9 the lengths of a Scan's sequences were its first operand.
+void drop_lengths(Node& node) {
+  if (node.inputs.empty()) throw Error(Code::bad_model, "Scan has no inputs");
+  if (node.inputs[0] != no_value)
+    throw Error(Code::unsupported, "sequence_lens of a Scan before opset 9",
+                "pad the sequences, and convert the model to opset 9 or later");
+  node.inputs.erase(node.inputs.begin());
+}
+
+/// Such a Scan has a batch as first dim of all states and sequences: a Scan over samples, whose body is a Scan over one sample. `own`:
+/// inputs without captures.
+void scan_each_sample(Node& node, size_t own) {
+  const int64_t scanned = node.attributes.integer("num_scan_inputs", 0), states = static_cast<int64_t>(own) - scanned;
+  if (scanned < 1 || states < 0)
+    throw Error(Code::bad_model, cat("attribute \"num_scan_inputs\" is ", scanned, ", of ", own, " states and sequences"));
+  auto sample = std::make_shared<Graph>();
+  std::vector<ValueId> operands;
+  for (size_t i = 0; i < node.inputs.size(); ++i) operands.push_back(sample->add_value({}));
+  sample->inputs = operands;
+  Attributes attributes;
+  attributes.set("num_scan_inputs", scanned);
+  attributes.set("carried", states);
+  if (node.attributes.has("directions")) attributes.set("scan_input_directions", node.attributes.integers("directions"));
+  Node& inner = sample->add_node("Scan", std::move(operands), static_cast<int>(node.outputs.size()), std::move(attributes));
+  inner.bodies = std::move(node.bodies);
+  inner.name = node.name;
+  inner.opset = node.opset;
+  sample->outputs = inner.outputs;
+  node.bodies = {{"body", std::move(sample)}};
+  node.attributes.erase("directions");
+  node.attributes.set("num_scan_inputs", static_cast<int64_t>(own));
+  node.attributes.set("carried", int64_t{0});
+}
+
 }  // namespace
 
 std::string describe(const Scope& scope, const onnx::NodeProto& proto) {
@@ -170,7 +204,11 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
     return;
   }
   to_newest(scope.graph, node, opset);
+  const bool batched = node.op == "Scan" && opset < 9;
+  if (batched) drop_lengths(node);
+  const size_t own_inputs = node.inputs.size();
   if (!bodies.empty()) read_bodies(scope, node, bodies);
+  if (batched && !bodies.empty()) scan_each_sample(node, own_inputs);
   for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) {
     if (scope.graph.nodes[i].opset == 0) scope.graph.nodes[i].opset = node.opset;  // not of an inlined body
     scope.graph.nodes[i].stage = node.stage;

@@ -107,6 +107,8 @@ void spell_blackman(OldNode& old);
 void spell_mean_variance(OldNode& old);
 void spell_swiglu(OldNode& old);
 void seed_random(OldNode& old);
+void spell_string_normalizer(OldNode& old);
+void spell_string_split(OldNode& old);
 void spell_training_dropout(OldNode& old);
 void spell_binarizer(OldNode& old);
 void spell_feature_extractor(OldNode& old);

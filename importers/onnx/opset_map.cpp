@@ -210,6 +210,8 @@ constexpr Row rows[] = {
     {"Hardmax", 13, softmax},
     {"LogSoftmax", 13, softmax},
     {"Softmax", 13, softmax},
+    {"StringNormalizer", every_opset, spell_string_normalizer},
+    {"StringSplit", every_opset, spell_string_split},
     {"Pad", 11, pad},
     {"ReduceSum", 13, axes_to_input},
     {"ReduceL1", 18, axes_to_input},

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "core/base/text.h"
 #include "importers/onnx/typed_data.h"
 #include "importers/onnx/wire.h"
@@ -82,6 +83,17 @@ Tensor part_of(const std::shared_ptr<const Blob>& blob, int64_t offset, int64_t 
   return Tensor(dtype, shape, blob, offset);
 }
 
+/// Strings are in a field of their own, never raw or external.
+Tensor string_tensor(const onnx::TensorProto& proto, const Shape& shape, std::string_view used) {
+  if (!used.empty() && used != "string_data")
+    throw Error(Code::bad_model, cat(used, " is set, but string elements are stored in string_data"));
+  if (proto.string_data_size() != shape.elements())
+    throw Error(Code::bad_model, cat("string", shape.text(), " needs ", shape.elements(), " strings in string_data, there are ",
+                                     proto.string_data_size()));
+  const std::vector<std::string_view> texts(proto.string_data().begin(), proto.string_data().end());
+  return packed_strings(shape, texts);
+}
+
 /// C++ code may read a bool's byte as a bool: values other than 0 and 1 would be undefined behaviour.
 void check_bools(const Tensor& tensor) {
   auto* bytes = tensor.as<uint8_t>();
@@ -114,7 +126,6 @@ Tensor TensorReader::read(const onnx::TensorProto& proto) {
 
 Tensor TensorReader::convert(const onnx::TensorProto& proto) {
   DType dtype = dtype_of(proto.data_type());
-  if (dtype == DType::string) throw Error(Code::unsupported, "tensors of strings");
   if (proto.has_segment()) throw Error(Code::unsupported, "tensors stored in segments");
   Shape shape = shape_of({proto.dims().data(), static_cast<size_t>(proto.dims_size())}, dtype);
   std::vector<std::string> fields = data_fields(proto);
@@ -125,7 +136,9 @@ Tensor TensorReader::convert(const onnx::TensorProto& proto) {
     throw Error(Code::bad_model, is_external ? "data_location is EXTERNAL, but external_data is empty"
                                              : "external_data is set, but data_location is not EXTERNAL");
   Tensor out;
-  if (is_external) {
+  if (dtype == DType::string) {
+    out = string_tensor(proto, shape, fields.empty() ? "" : fields.front());
+  } else if (is_external) {
     out = external(proto, dtype, shape);
   } else if (proto.has_raw_data()) {
     RawRange range = raw_range(proto.raw_data());

@@ -15,10 +15,6 @@ struct Instead {
 
 const char* instead_of(std::string_view op) {
   static const std::vector<Instead> rows = {
-      {{"StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch"},
-       "values of a graph are numbers: cut the graph after this node, and pass what it makes of a text as an input; "
-       "the tokenizer of "
-       "the interface makes ids of texts"},
       {{"ImageDecoder"}, "decode the image before, and pass its pixels: cut the graph after this node"},
       {{"com.microsoft.BeamSearch", "com.microsoft.GreedySearch", "com.microsoft.Sampling",
         "com.microsoft.WhisperBeamSearch"},

@@ -1,4 +1,4 @@
-// Cast and CastLike between all dtypes of numbers (ONNX Cast-25; strings excepted).
+// Cast and CastLike between all dtypes (ONNX Cast-25).
 #include <string>
 
 #include "core/base/error.h"
@@ -7,6 +7,7 @@
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/minifloat.h"
 #include "kernels/reference/base/numbers.h"
+#include "kernels/reference/strings/cast.h"
 
 namespace plait::reference {
 namespace {
@@ -28,6 +29,10 @@ KernelStatus cast(const KernelCall& call, const CastAttributes& how) {
   int64_t count = in.elements();
   if (in.dtype == out.dtype) {
     copy_elements(in, 0, out, 0, count);
+    return {};
+  }
+  if (in.dtype == DType::string || out.dtype == DType::string) {
+    cast_strings(call);
     return {};
   }
   constexpr int64_t block = 1024;

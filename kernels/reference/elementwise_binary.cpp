@@ -259,7 +259,7 @@ void add_binary(KernelTable& table) {
   add<modulo>(table, "Mod", numbers, 0);
   add<power>(table, "Pow", numbers, 0);
   add<binary<PRelu>>(table, "PRelu", numbers, 0);
-  add<binary<Equal>>(table, "Equal", numbers_and_bool);
+  add<binary<Equal>>(table, "Equal", comparable);
   add<binary<Less>>(table, "Less", numbers);
   add<binary<LessOrEqual>>(table, "LessOrEqual", numbers);
   add<binary<Greater>>(table, "Greater", numbers);

@@ -181,7 +181,7 @@ void add_index(KernelTable& table) {
   add<gather_elements>(table, "GatherElements", anything);
   add<gather_nd>(table, "GatherND", anything);
   add<one_hot>(table, "OneHot", numbers);
-  Kernel kernel = kernel_of<non_zero>("NonZero", numbers_and_bool);
+  Kernel kernel = kernel_of<non_zero>("NonZero", comparable);
   kernel.output_shape = non_zero_shape;
   table.add(std::move(kernel));
   kernel = kernel_of<compress>("Compress", anything);

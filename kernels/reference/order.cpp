@@ -1,6 +1,8 @@
 // Ops along one axis whose result depends on order: TopK, CumSum, CumProd, Unique.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <string_view>
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/base/kernel_of.h"
@@ -142,11 +144,24 @@ Groups group(const TensorView& x, const UniqueAttributes& attributes) {
   return out;
 }
 
+/// Of each string its place in the order of all texts, by bytes.
+Tensor places_of(const StringTable& table, const TensorView& strings) {
+  std::map<std::string_view, int64_t> places;
+  const std::vector<uint64_t> numbers = load_all<uint64_t>(strings);
+  for (const uint64_t number : numbers) places.emplace(table.text(number), 0);
+  int64_t next = 0;
+  for (auto& [text, place] : places) place = next++;
+  const Tensor out(DType::i64, strings.shape);
+  for (size_t i = 0; i < numbers.size(); ++i) out.as<int64_t>()[i] = places.at(table.text(numbers[i]));
+  return out;
+}
+
 /// Unique: x -> values, indices? (first occurrences), inverse?, counts?.
 KernelStatus unique(const KernelCall& call, const UniqueAttributes& attributes) {
   const TensorView &x = call.inputs[0], values = output(call, 0);
   if (!has_axis(x, attributes)) return {KernelCode::bad_value, 0, x.shape.rank()};
-  Groups groups = group(x, attributes);
+  const Tensor places = x.dtype == DType::string ? places_of(*call.strings, x) : Tensor();
+  Groups groups = group(places.present() ? places.view() : x, attributes);
   auto found = static_cast<int64_t>(groups.first.size());
   int axis = attributes.flat ? 0 : positive_axis(attributes.axis, x.shape.rank());
   int64_t count = static_cast<int64_t>(groups.inverse.size());
@@ -185,7 +200,7 @@ void add_order(KernelTable& table) {
   add<top_k>(table, "TopK", numbers);
   add<running<false>>(table, "CumSum", numbers);
   add<running<true>>(table, "CumProd", numbers);
-  Kernel kernel = kernel_of<unique>("Unique", numbers);
+  Kernel kernel = kernel_of<unique>("Unique", comparable);
   kernel.output_shape = unique_shape;
   table.add(std::move(kernel));
 }

@@ -3,6 +3,7 @@
 #include "kernels/reference/ml/register.h"
 #include "kernels/reference/reference.h"
 #include "kernels/reference/signal/register.h"
+#include "kernels/reference/strings/register.h"
 
 namespace plait {
 
@@ -35,6 +36,10 @@ void register_reference_kernels(KernelTable& table) {
   add_transforms(table);
   add_random(table);
   add_ngrams(table);
+  add_string_joins(table);
+  add_string_splits(table);
+  add_string_normalizer(table);
+  add_string_patterns(table);
   add_features(table);
   add_labels(table);
   add_linear_models(table);

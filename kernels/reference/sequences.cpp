@@ -67,7 +67,7 @@ Shape list_shape(DType dtype, const Parts& parts) {
 
 template <Parts (*make)(Operands)>
 void add_list_op(KernelTable& table, const char* op) {
-  Kernel kernel = kernel_of<list_op<make>>(op, numbers_and_bool);
+  Kernel kernel = kernel_of<list_op<make>>(op, comparable);
   kernel.output_shape = [](const KernelState*, Operands inputs, int) {
     return list_shape(inputs[0].dtype, make(inputs));
   };
@@ -217,19 +217,19 @@ void add_sequences(KernelTable& table) {
   add_list_op<inserted>(table, "SequenceInsert");
   add_list_op<erased>(table, "SequenceErase");
   add<empty>(table, "SequenceEmpty", Domain{"any", nullptr});
-  add<length>(table, "SequenceLength", numbers_and_bool);
-  Kernel kernel = kernel_of<element>("SequenceAt", numbers_and_bool);
+  add<length>(table, "SequenceLength", comparable);
+  Kernel kernel = kernel_of<element>("SequenceAt", comparable);
   kernel.output_shape = [](const KernelState*, Operands inputs, int) {
     const std::optional<TensorView> part = part_at(inputs);
     return part ? part->shape : Shape{0};  // refused when it runs
   };
   table.add(std::move(kernel));
-  kernel = kernel_of<join_parts>("ConcatFromSequence", numbers_and_bool);
+  kernel = kernel_of<join_parts>("ConcatFromSequence", comparable);
   kernel.output_shape = [](const KernelState* state, Operands inputs, int) {
     return joined_shape(parts_in(inputs), join_attributes(state)).value_or(Shape{0});
   };
   table.add(std::move(kernel));
-  kernel = kernel_of<split_parts>("SplitToSequence", numbers_and_bool);
+  kernel = kernel_of<split_parts>("SplitToSequence", comparable);
   kernel.output_shape = [](const KernelState* state, Operands inputs, int) -> Shape {
     return {list_elements(inputs[0].dtype, split_shapes(inputs, join_attributes(state)))};
   };

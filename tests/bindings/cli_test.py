@@ -425,6 +425,26 @@ class CommandLine(command_line.CommandLine):
         self.assertEqual(self.call("tokenize", fixture("gemma3-standard23"), "--cache-dir", "", stdin=text)[0], ids)
         self.error("tokenize", fixture("gpt2-optimum18"), names=["tokenizer.json"])
 
+    def test_strings_and_lists(self):
+        """The graph of scenarios.txt: a sequence from and to a folder, strings from and to .npy files."""
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "scenarios.txt"), encoding="utf-8") as file:
+            given = dict(line.strip().split(" = ", 1) for line in file if line.startswith("strings."))
+        model, x, words, joined, more = (self.file(name) for name in ("s.onnx", "x.npy", "words", "joined.npy", "more"))
+        with open(model, "wb") as file:
+            file.write(bytes.fromhex("".join(given[f"strings.model_hex{i}"] for i in range(1, 5))))
+        npy_files.write_strings(x, given["strings.x"].split(","))
+        os.makedirs(words, exist_ok=True)
+        parts = [part.split(",") for part in given["strings.words"].split(";")]
+        for i, part in enumerate(parts):
+            npy_files.write_strings(os.path.join(words, f"{i}.npy"), part)
+        run = ["run", model, "--input", f"x={x}", "--input", f"words={words}", "--output", f"joined={joined}"]
+        self.call(*run, "--output", f"more={more}")
+        result = given["strings.joined"].split(",")
+        self.assertEqual(npy_files.read_strings(joined), result)
+        self.assertEqual([npy_files.read_strings(os.path.join(more, f"{i}.npy")) for i in range(len(parts) + 1)], parts + [result])
+        self.error("run", model, "--input", f"x={x}", "--input", f"words={x}", "--output", f"joined={joined}", status=2,
+                   names=["words", "0.npy"])
+
     def test_time_limit(self):
         """A run that takes too long ends; what it computes does not matter."""
         model, x, out = self.file("endless.onnx"), self.file("x.npy"), self.file("y.npy")

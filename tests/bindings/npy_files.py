@@ -30,3 +30,22 @@ def write(path, descr, shape, values, version=1, fortran=False):
     with open(path, "wb") as file:
         file.write(b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(header)))
         file.write(header + array.array(CODES[descr], values).tobytes())
+
+
+def write_strings(path, texts):
+    """A list, as "<U"."""
+    longest = max(map(len, texts))
+    header = repr({"descr": f"<U{longest}", "fortran_order": False, "shape": (len(texts),)}).encode()
+    header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header)
+        file.write(b"".join(text.ljust(longest, "\0").encode("utf-32-le") for text in texts))
+
+
+def read_strings(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    start = 10 + int.from_bytes(data[8:10], "little")
+    header = ast.literal_eval(data[10:start].decode())
+    size = 4 * int(header["descr"][2:])
+    return [data[at:at + size].decode("utf-32-le").rstrip("\0") for at in range(start, len(data), size)]

@@ -213,6 +213,89 @@ static void session_tensors(void) {
   OK(plait_model_release(model));
 }
 
+/* A tensor of the strings of "a,b". */
+static plait_tensor* strings_of(const char* list) {
+  char memory[1024];
+  int64_t count = 1;
+  for (const char* at = list; *at; ++at) count += *at == ',';
+  uint64_t end = 0;
+  int64_t text = 0;
+  for (const char* at = list;; ++at) {
+    if (*at && *at != ',') {
+      memory[8 * count + (int64_t)end++] = *at;
+      continue;
+    }
+    memcpy(memory + 8 * text++, &end, 8);
+    if (!*at) break;
+  }
+  plait_tensor* out = NULL;
+  OK(plait_tensor_copy(PLAIT_STRING, &count, 1, memory, 8 * count + (int64_t)end, &out));
+  return out;
+}
+
+static void same_strings(const char* what, const char* list, plait_tensor* got) {
+  plait_tensor* expected = strings_of(list);
+  plait_view a = {.struct_size = sizeof a}, b = {.struct_size = sizeof b};
+  OK(plait_tensor_view(expected, &a));
+  OK(plait_tensor_view(got, &b));
+  if (a.bytes != b.bytes || memcmp(a.data, b.data, (size_t)a.bytes)) {
+    ++failures;
+    printf("%s: not %s\n", what, list);
+  }
+  OK(plait_tensor_release(expected));
+}
+
+static void strings_and_lists(void) {
+  uint8_t bytes[1024];
+  int64_t size = 0;
+  for (int piece = 1; piece <= 4; ++piece) {
+    char key[32];
+    snprintf(key, sizeof key, "strings.model_hex%d", piece);
+    for (const char* hex = value_of(key); hex[0] && hex[1] && size < 1024; hex += 2) {
+      const char digits[] = {hex[0], hex[1], 0};
+      bytes[size++] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+  }
+  plait_tensor *file = NULL, *words[2], *list = NULL, *results[2], *part = NULL;
+  OK(plait_tensor_copy(PLAIT_U8, &size, 1, bytes, size, &file));
+  const char* file_names[] = {"model.onnx"};
+  plait_model* model = NULL;
+  plait_session* session = NULL;
+  OK(plait_model_open_memory(file_names, &file, 1, NULL, &model));
+  OK(plait_session_create(model, NULL, &session));
+  plait_operand operand = {.struct_size = sizeof operand};
+  OK(plait_session_input(session, 0, &operand));
+  CHECK(operand.is_list == 1 && operand.dtype == PLAIT_STRING);
+  char begun[64];
+  snprintf(begun, sizeof begun, "%s", value_of("strings.words"));
+  char* second = strchr(begun, ';');
+  *second++ = 0;
+  words[0] = strings_of(begun);
+  words[1] = strings_of(second);
+  OK(plait_tensor_list(PLAIT_STRING, words, 2, &list));
+  plait_tensor* inputs[] = {strings_of(value_of("strings.x")), list};
+  const char *names[] = {"x", "words"}, *wanted[] = {"joined", "more"};
+  OK(plait_session_run(session, names, inputs, 2, wanted, results, 2));
+  same_strings("joined", value_of("strings.joined"), results[0]);
+  int64_t parts = 0;
+  OK(plait_tensor_parts(results[1], &parts));
+  CHECK(parts == 3);
+  const char* expected[] = {begun, second, value_of("strings.joined")};
+  for (int64_t i = 0; i < parts && i < 3; ++i) {
+    OK(plait_tensor_part(results[1], i, &part));
+    same_strings("part", expected[i], part);
+    OK(plait_tensor_release(part));
+  }
+  plait_tensor* wrong[] = {inputs[0], inputs[0]};
+  for (int i = 0; i < 2; ++i) OK(plait_tensor_release(results[i]));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_session_run(session, names, wrong, 2, wanted, results, 2));
+  for (int i = 0; i < 2; ++i) OK(plait_tensor_release(inputs[i]));
+  for (int i = 0; i < 2; ++i) OK(plait_tensor_release(words[i]));
+  OK(plait_tensor_release(file));
+  OK(plait_session_release(session));
+  OK(plait_model_release(model));
+}
+
 static void host_sampling(plait_generator* generator) {
   plait_request* request = submit(generator, ids_of("prompt"),
                                   OPTIONS("host_sampling", "true", "ignore_eos", "true", "max_tokens", "16"), NULL);
@@ -391,6 +474,7 @@ int main(int count, char** words) {
   embeddings(generator);
   prompt_logprobs(generator);
   session_tensors();
+  strings_and_lists();
   host_sampling(generator);
   model_from_memory();
   mesh_of_threads(model);

@@ -95,7 +95,7 @@ void set_option(Machine& m) {
 template <class Function>
 void make_tensor(Machine& m, const char* name, Function function) {
   static std::array<uint64_t, 64> memory;
-  const auto dtype = static_cast<plait_dtype>(m.one_of({1, 2, 3, 6, 6, 7, 7, 9, 10, 16, 21, 0, 99, -1}));
+  const auto dtype = static_cast<plait_dtype>(m.one_of({1, 2, 3, 6, 6, 7, 7, 8, 8, 9, 10, 16, 21, 0, 99, -1}));
   static thread_local int64_t dims[9];
   for (int64_t& dim : dims) dim = m.one_of<int64_t>({1, 1, 1, 2, 4, 8, 0, -1, int64_t{1} << 62});
   const int64_t rank = m.one_of<int64_t>({2, 2, 2, 1, 0, 3, 8, 9, -1});
@@ -128,6 +128,13 @@ void pull(Machine& m) {
     read_through(event->logits, event->logits_count * int64_t{4});
     if (event->kind == PLAIT_EVENT_LOGITS) checked("plait_request_push", plait_request_push(given, m.id()));
   }
+}
+
+void list_tensors(Machine& m) {
+  plait_tensor* parts[] = {m.tensor_(), m.tensor_()};
+  m.make<plait_tensor>(tensor, "plait_tensor_list", plait_tensor_list,
+                       std::tuple{static_cast<plait_dtype>(m.one_of({1, 7, 8, 21, 99})), static_cast<plait_tensor* const*>(parts),
+                                  m.one_of<int64_t>({0, 1, 2, -1})});
 }
 
 void open_from_memory(Machine& m) {
@@ -195,6 +202,9 @@ constexpr Call calls[] = {
     {"plait_tensor_view", look_at_tensor},
     DO(plait_tensor_release, m.tensor_()),
     MAKE(tensor, plait_tensor_read, m.one_of<const char*>({fixture, "no file", nullptr}), static_cast<plait_dtype>(m.byte() % 28)),
+    {"plait_tensor_list", list_tensors},
+    DO(plait_tensor_parts, m.tensor_(), m.out<int64_t>()),
+    MAKE(tensor, plait_tensor_part, m.tensor_(), m.one_of<int64_t>({0, 1, -1})),
     DO(plait_tensor_write, m.tensor_(), m.one_of<const char*>({under_a_file, nullptr})),
     MAKE(model, plait_model_open, m.text(fixture), m.options_()),
     {"plait_model_open_memory", open_from_memory},

@@ -1,5 +1,6 @@
 using System;
 using System.Runtime.InteropServices;
+using System.Text;
 
 namespace Plait {
 
@@ -31,6 +32,48 @@ public sealed class Tensor : NativeObject {
   public static Tensor Of(int[] values, params long[] dims) { return Copy<int>(DType.I32, dims, values); }
   /// <summary>i64.</summary>
   public static Tensor Of(long[] values, params long[] dims) { return Copy<long>(DType.I64, dims, values); }
+  /// <summary>Strings: a copy.</summary>
+  public static Tensor Of(string[] values, params long[] dims) {
+    var texts = new byte[values.Length][];
+    long bytes = 8L * values.Length;
+    for (int i = 0; i < values.Length; ++i) {
+      texts[i] = Encoding.UTF8.GetBytes(values[i]);
+      bytes += texts[i].Length;
+    }
+    var memory = new byte[bytes];
+    int end = 0;
+    for (int i = 0; i < texts.Length; ++i) {
+      texts[i].CopyTo(memory, 8 * texts.Length + end);
+      end += texts[i].Length;
+      BitConverter.GetBytes((long)end).CopyTo(memory, 8 * i);
+    }
+    return Copy<byte>(DType.STRING, dims, memory);
+  }
+
+  /// <summary>A sequence, or an optional (of at most one part), of tensors of one type, as an input of a session; the parts are copied.
+  /// </summary>
+  public static Tensor List(DType dtype, params Tensor[] parts) {
+    if (parts == null) throw new ArgumentNullException(nameof(parts));
+    IntPtr[] numbers = Pin(parts);
+    try {
+      Native.plait_tensor_list(dtype, numbers, numbers.Length, out var made);
+      return new Tensor(made);
+    } finally {
+      Unpin(parts, parts.Length);
+    }
+  }
+
+  /// <summary>The tensors of a list: an output that is a sequence or an optional.</summary>
+  public Tensor[] Parts() {
+    Native.plait_tensor_parts(this, out var count);
+    var parts = new Tensor[count];
+    for (long i = 0; i < count; ++i) {
+      Native.plait_tensor_part(this, i, out var part);
+      parts[i] = new Tensor(part);
+    }
+    return parts;
+  }
+
   /// <summary>u8 [n]: a file of Model.Open, or a saved conversation.</summary>
   public static Tensor Of(byte[] values) { return Copy<byte>(DType.U8, new long[] {values.Length}, values); }
 
@@ -112,6 +155,18 @@ public sealed class Tensor : NativeObject {
   public int[] Ints() { return Array<int>(DType.I32); }
   /// <summary>A copy, of i64.</summary>
   public long[] Longs() { return Array<long>(DType.I64); }
+  /// <summary>A copy, of strings; bytes that are no UTF-8 are replaced.</summary>
+  public string[] Strings() {
+    byte[] memory = Array<byte>(DType.STRING);
+    var texts = new string[Elements];
+    int begin = 8 * texts.Length;
+    for (int i = 0; i < texts.Length; ++i) {
+      int end = checked(8 * texts.Length + (int)BitConverter.ToInt64(memory, 8 * i));
+      texts[i] = Encoding.UTF8.GetString(memory, begin, end - begin);
+      begin = end;
+    }
+    return texts;
+  }
   /// <summary>A copy of the memory.</summary>
   public byte[] ToBytes() { return Array<byte>(null); }
 

@@ -49,6 +49,7 @@ internal sealed class Scenarios {
     Program.Test("embeddings", Embeddings);
     Program.Test("log-probabilities of a prompt", PromptLogprobs);
     Program.Test("session tensors", SessionTensors);
+    Program.Test("strings and lists", StringsAndLists);
     Program.Test("host sampling", HostSampling);
     Program.Test("model from memory", ModelFromMemory);
     Program.Test("mesh of threads", MeshOfThreads);
@@ -177,6 +178,23 @@ internal sealed class Scenarios {
       }
       Program.True(session.Outputs.Any(output => output.Name == "logits"), "an output of that name");
       foreach (Tensor input in inputs.Values) input.Dispose();
+    }
+  }
+
+  private void StringsAndLists() {
+    string[] words = List["strings.words"].Split(';'), x = List["strings.x"].Split(','), joined = List["strings.joined"].Split(',');
+    Tensor[] parts = words.Select(part => Tensor.Of(part.Split(','), part.Split(',').Length)).ToArray();
+    var files = new Dictionary<string, Tensor> {["model.onnx"] = Tensor.Of(Enumerable.Range(1, 4).SelectMany(i => Hex("strings.model_hex" + i)).ToArray())};
+    using (Model file = Model.Open(files))
+    using (Session session = file.Session(new Options().Threads(1))) {
+      Program.True(session.Inputs[0].IsList == 1 && session.Inputs[1].IsList == 0, "which input is a list");
+      var inputs = new Dictionary<string, Tensor> {["words"] = Tensor.List(DType.STRING, parts), ["x"] = Tensor.Of(x, x.Length)};
+      Dictionary<string, Tensor> results = session.Run(inputs, "joined", "more");
+      Program.True(joined.SequenceEqual(results["joined"].Strings()), "what was joined");
+      Tensor[] more = results["more"].Parts();
+      Program.True(more.Length == parts.Length + 1, "one more part");
+      for (int i = 0; i < parts.Length; ++i) Program.True(words[i].Split(',').SequenceEqual(more[i].Strings()), "a part");
+      Program.True(joined.SequenceEqual(more[parts.Length].Strings()), "the last part");
     }
   }
 

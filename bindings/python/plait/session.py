@@ -4,8 +4,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Sequence
 
-import numpy
-
 from . import native
 from .objects import NativeObject, json_of
 from .tensor import DType, Tensor
@@ -19,6 +17,8 @@ class Operand:
     name: str
     dtype: DType
     shape: Optional[tuple[int, ...]]
+    is_list: bool = False
+    """A sequence or an optional: a list of arrays."""
 
 
 class Session(NativeObject):
@@ -37,13 +37,18 @@ class Session(NativeObject):
         _, count = native.plait_session_count(self)
         return [operand_of(lambda out, i=i: native.plait_session_output(self, i, out)) for i in range(count)]
 
-    def run(self, inputs: Mapping[str, Any], outputs: Optional[Sequence[str]] = None) -> dict[str, numpy.ndarray[Any, Any]]:
-        """Runs it with each input once; `outputs`: names, None: all. Arrays are not copied, and must not change meanwhile."""
+    def run(self, inputs: Mapping[str, Any], outputs: Optional[Sequence[str]] = None) -> dict[str, Any]:
+        """Runs it with each input once; `outputs`: names, None: all. Arrays are not copied, and must not change meanwhile. An input or
+        output that is a sequence or an optional is a list of arrays."""
+        lists = {one.name: one.dtype for one in self.inputs() if one.is_list}
+        listed = {one.name for one in self.outputs() if one.is_list}
         wanted = [one.name for one in self.outputs()] if outputs is None else list(outputs)
-        given = [Tensor.of(array) for array in inputs.values()]
+        given = [Tensor.of_parts(value, lists[name]) if name in lists and not isinstance(value, Tensor) else Tensor.of(value)
+                 for name, value in inputs.items()]
         made = interruptible(lambda: native.plait_session_run(self, list(inputs), given, wanted,
                                                               len(wanted)), self.cancel)
-        return {name: Tensor(handle).numpy() for name, handle in zip(wanted, made)}
+        return {name: [part.numpy() for part in Tensor(handle).parts()] if name in listed else Tensor(handle).numpy()
+                for name, handle in zip(wanted, made)}
 
     def cancel(self) -> None:
         """The run under way ends with CANCELLED."""
@@ -59,4 +64,4 @@ def operand_of(fill: Any) -> Operand:
     """What `fill` fills."""
     filled = native.Operand()
     fill(filled)
-    return Operand(filled.name, DType(filled.dtype), filled.dims)
+    return Operand(filled.name, DType(filled.dtype), filled.dims, bool(filled.is_list))

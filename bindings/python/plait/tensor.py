@@ -27,6 +27,7 @@ class DType(IntEnum):
     I16 = 5
     I32 = 6
     I64 = 7
+    STRING = 8
     BOOL = 9
     F16 = 10
     F64 = 11
@@ -60,6 +61,7 @@ OURS = {name: dtype for dtype, name in NUMPY.items()} | {names[0]: dtype for dty
 class Tensor(NativeObject):
     """A typed array of the library. `numpy.asarray` looks at its memory, which lives as long as the array. Types below a byte are
     their packed bytes, u8 [n]; those that NumPy lacks are ml_dtypes', or their bits as unsigned integers where that is not installed.
+    Strings are copied: `numpy` makes an array of str of them. A sequence or an optional is a list of tensors (`of_parts`, `parts`).
     It has no early end: other objects may look at it."""
 
     def __init__(self, handle: int, keeps: Any = None) -> None:
@@ -81,6 +83,8 @@ class Tensor(NativeObject):
         if isinstance(array, Tensor):
             return array
         found = numpy.ascontiguousarray(array)
+        if found.dtype.kind in "OUST" and dtype in (None, DType.STRING) and (texts := texts_of(found)) is not None:
+            return Tensor.copy(DType.STRING, numpy.shape(array), packed(texts))
         if found.ndim == 0 or numpy.ndim(array) == 0:
             found = found.reshape(())
         if found.dtype.byteorder == ">":
@@ -90,6 +94,18 @@ class Tensor(NativeObject):
             raise TypeError(f"elements of {found.dtype} have no type in ONNX that Plait knows")
         shape = numpy.asarray(found.shape, numpy.int64)
         return Tensor(native.plait_tensor_borrow(int(ours), shape, found.reshape(-1).view(numpy.uint8)), found)
+
+    @staticmethod
+    def of_parts(parts: Sequence[Any], dtype: Optional[DType] = None) -> Tensor:
+        """A sequence, or an optional (of at most one part), as an input of a session. `dtype`: needed only without parts."""
+        made = [Tensor.of(part) for part in parts]
+        if not made and dtype is None:
+            raise TypeError("a list without parts needs a dtype")
+        return Tensor(native.plait_tensor_list(int(made[0].dtype if dtype is None else dtype), made))
+
+    def parts(self) -> list[Tensor]:
+        """The tensors of a list: an output that is a sequence or an optional."""
+        return [Tensor(native.plait_tensor_part(self, i), self) for i in range(native.plait_tensor_parts(self))]
 
     @staticmethod
     def read(path: str, expected: DType = DType.NONE) -> Tensor:
@@ -107,6 +123,14 @@ class Tensor(NativeObject):
             raise TypeError("the tensor is no text")
         return text
 
+    def memory_interface(self) -> dict[str, Any]:
+        """All bytes, as NumPy looks at them."""
+        return {"version": 3, "typestr": "|u1", "shape": (self._bytes,), "data": (self._data, False)}
+
+    def memory(self) -> numpy.ndarray[Any, Any]:
+        """All bytes, not copied."""
+        return numpy.asarray(Memory(self))
+
     @property
     def __array_interface__(self) -> dict[str, Any]:
         if self.dtype in NUMPY:
@@ -114,12 +138,47 @@ class Tensor(NativeObject):
         elif self.dtype in ML_DTYPES:
             kind = numpy.dtype(ML_DTYPES[self.dtype][1])
         else:
-            return {"version": 3, "typestr": "|u1", "shape": (self._bytes,), "data": (self._data, False)}
+            return self.memory_interface()
         return {"version": 3, "typestr": kind.str, "shape": self.shape, "data": (self._data, False)}
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
-        """The elements, not copied."""
+        """The elements, not copied; strings as an array of objects."""
+        if self.dtype is DType.STRING:
+            out = numpy.empty(self.shape, object)
+            out.reshape(-1)[:] = unpacked(bytes(self.memory()), out.size)
+            return out
         array = numpy.asarray(self)
         if self.dtype in ML_DTYPES and ml_dtypes is not None:
             return array.view(getattr(ml_dtypes, ML_DTYPES[self.dtype][0]))
         return array
+
+
+class Memory:
+    """The bytes of a tensor, for numpy.asarray, which keeps this and so the tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.__array_interface__ = tensor.memory_interface()
+
+
+def texts_of(array: numpy.ndarray[Any, Any]) -> Optional[list[bytes]]:
+    """The elements as UTF-8; None if they are no strings."""
+    if array.dtype.kind == "S":
+        return list(array.reshape(-1).tolist())
+    texts = array.reshape(-1).tolist()
+    if not all(isinstance(text, (str, bytes)) for text in texts):
+        return None
+    return [text if isinstance(text, bytes) else text.encode() for text in texts]
+
+
+def packed(texts: Sequence[bytes]) -> bytes:
+    """Where each text ends, and all texts."""
+    ends = numpy.cumsum([len(text) for text in texts], dtype=numpy.uint64)
+    return bytes(ends.astype("<u8").tobytes() + b"".join(texts))
+
+
+def unpacked(memory: bytes, count: int) -> list[str]:
+    """The inverse; bytes that are no UTF-8 are replaced."""
+    ends = [0] + numpy.frombuffer(memory, numpy.uint64, count).tolist()
+    texts = memory[8 * count:]
+    return [texts[ends[i]:ends[i + 1]].decode(errors="replace") for i in range(count)]

@@ -110,6 +110,20 @@ class Scenarios(unittest.TestCase):
             expected = [float(one) for one in LIST["embed.first"].split(",")]
             numpy.testing.assert_allclose(request.result()[:len(expected)], expected, atol=1e-4)
 
+    def test_strings_and_lists(self):
+        file = numpy.frombuffer(bytes.fromhex("".join(LIST[f"strings.model_hex{i}"] for i in range(1, 5))), numpy.uint8)
+        words = [part.split(",") for part in LIST["strings.words"].split(";")]
+        x, joined = LIST["strings.x"].split(","), LIST["strings.joined"].split(",")
+        with plait.open({"model.onnx": file}) as model, model.session(threads=1) as session:
+            self.assertEqual([(one.name, one.dtype, one.is_list) for one in session.inputs()],
+                             [("words", plait.DType.STRING, True), ("x", plait.DType.STRING, False)])
+            for form in (numpy.array(x), numpy.array(x, object), x):
+                out = session.run({"words": [numpy.array(part) for part in words], "x": form})
+                self.assertEqual(out["joined"].tolist(), joined)
+                self.assertEqual([part.tolist() for part in out["more"]], words + [joined])
+            with self.assertRaises(plait.Error):
+                session.run({"words": plait.Tensor.of(numpy.array(x)), "x": x})
+
     def test_session_tensors(self):
         with plait.open(fixture(LIST["session.model"])) as model, model.session(threads=1) as session:
             inputs = inputs_of(session, self.prompt)

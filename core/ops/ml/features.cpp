@@ -82,7 +82,7 @@ void register_features(OpSet& ops) {
            .written_as = "Gather"});
   for (const char* name : {"Scaler", "Normalizer", "Imputer", "Binarizer"})
     ops.claim(cat("ai.onnx.ml.", name), 1, four_types);
-  ops.claim("ai.onnx.ml.ArrayFeatureExtractor", 1, cat(four_types, ", i64"));
+  ops.claim("ai.onnx.ml.ArrayFeatureExtractor", 1, cat(four_types, " string, i64"));
 }
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// LabelEncoder and OneHotEncoder of numbers.
+// LabelEncoder, CategoryMapper and OneHotEncoder.
 #include "core/ops/base/rows.h"
 #include "core/ops/ml/lists.h"
 #include "core/ops/ml/register.h"
@@ -12,12 +12,12 @@ struct MapSide {
   int64_t size = 0;
 };
 
-/// The one of "keys_int64s", "keys_floats" and "keys_tensor" (or of values) that is there.
+/// The one of "keys_int64s", "keys_floats", "keys_strings" and "keys_tensor" (or of values) that is there.
 MapSide map_side(const Attributes& attributes, std::string_view stem) {
   MapSide out;
   int found = 0;
-  for (const auto& [suffix, dtype] :
-       {std::pair("_int64s", DType::i64), std::pair("_floats", DType::f32), std::pair("_tensor", DType::none)}) {
+  for (const auto& [suffix, dtype] : {std::pair("_int64s", DType::i64), std::pair("_floats", DType::f32),
+                                      std::pair("_strings", DType::string), std::pair("_tensor", DType::none)}) {
     const std::string name = cat(stem, suffix);
     const Attribute* value = attributes.find(name);
     if (!value) continue;
@@ -27,13 +27,31 @@ MapSide map_side(const Attributes& attributes, std::string_view stem) {
   }
   if (found != 1)
     InferContext::fail(cat("there are ", found, " lists of ", stem, ", expected one of ", stem, "_int64s, ", stem,
-                           "_floats and ", stem, "_tensor"));
+                           "_floats, ", stem, "_strings and ", stem, "_tensor"));
   return out;
 }
 
+/// Between strings and integers, in the direction that x's type tells.
+void infer_both_ways(InferContext& context) {
+  const DType x = context.dtype(0);
+  if (x != DType::none) context.set_type(0, x == DType::string ? DType::i64 : DType::string);
+  if (const Dims* dims = context.dims(0)) context.set_dims(0, *dims);
+}
+
+void infer_category_mapper(InferContext& context) {
+  const int64_t strings = list_size(context.attributes(), "cats_strings"), ints = list_size(context.attributes(), "cats_int64s");
+  if (strings != ints) InferContext::fail(cat("there are ", strings, " strings and ", ints, " integers, expected equally many"));
+  infer_both_ways(context);
+}
+
 void infer_label_encoder(InferContext& context) {
-  refuse_strings(context, {"classes_strings", "keys_strings", "values_strings"});
   const Attributes& attributes = context.attributes();
+  if (attributes.has("classes_strings")) {  // opset 1: a string's place in the list
+    const DType x = context.dtype(0);
+    if (x != DType::none && x != DType::string && x != DType::i64)
+      InferContext::fail(cat("attribute \"classes_strings\" maps strings or i64, and x is ", dtype_name(x)));
+    return infer_both_ways(context);
+  }
   const MapSide keys = map_side(attributes, "keys"), values = map_side(attributes, "values");
   if (keys.size != values.size)
     InferContext::fail(cat("there are ", keys.size, " keys and ", values.size, " values"));
@@ -50,9 +68,12 @@ void infer_label_encoder(InferContext& context) {
 }
 
 void infer_one_hot_encoder(InferContext& context) {
-  refuse_strings(context, {"cats_strings"});
-  const int64_t categories = list_size(context.attributes(), "cats_int64s");
-  if (categories == 0) InferContext::fail("attribute \"cats_int64s\" is missing or empty");
+  const bool strings = list_size(context.attributes(), "cats_strings") > 0;
+  const char* const name = strings ? "cats_strings" : "cats_int64s";
+  const int64_t categories = list_size(context.attributes(), name);
+  if (categories == 0) InferContext::fail("attribute \"cats_int64s\" or \"cats_strings\" is missing or empty");
+  if (context.dtype(0) != DType::none && strings != (context.dtype(0) == DType::string))
+    InferContext::fail(cat("categories are in attribute ", quote(name), ", and x is ", dtype_name(context.dtype(0))));
   context.set_type(0, DType::f32);
   if (const Dims* x = context.dims(0)) {
     if (x->size() >= static_cast<size_t>(Shape::max_rank)) InferContext::fail(cat("x has rank ", x->size()));
@@ -91,8 +112,19 @@ void register_labels(OpSet& ops) {
            .infer = infer_one_hot_encoder,
            .doc = "1 at the category, 0 elsewhere, along a new last dim, in f32",
            .since = 1});
-  ops.claim("ai.onnx.ml.LabelEncoder", 1, "f32 f64 i16 i32 i64 -> f32 f64 i16 i32 i64");
-  ops.claim("ai.onnx.ml.OneHotEncoder", 1, four_types);
+  ops.add({.name = "ai.onnx.ml.CategoryMapper",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {{"cats_int64s", "ints", ""},
+                          {"cats_strings", "strings", ""},
+                          {"default_int64", "int", "-1"},
+                          {"default_string", "string", "_Unused"}},
+           .infer = infer_category_mapper,
+           .doc = "the integer of each string, or the string of each integer, or the default",
+           .since = 1});
+  ops.claim("ai.onnx.ml.CategoryMapper", 1, "i64 string");
+  ops.claim("ai.onnx.ml.LabelEncoder", 1, "f32 f64 i16 i32 i64 string -> f32 f64 i16 i32 i64 string");
+  ops.claim("ai.onnx.ml.OneHotEncoder", 1, cat(four_types, " string"));
 }
 
 }  // namespace plait

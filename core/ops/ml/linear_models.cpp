@@ -30,15 +30,14 @@ void infer_linear_regressor(InferContext& context) {
 }
 
 void infer_linear_classifier(InferContext& context) {
-  refuse_strings(context, {"classlabels_strings"});
-  const int64_t labels = list_size(context.attributes(), "classlabels_ints"),
-                intercepts = list_size(context.attributes(), "intercepts");
+  const Labels list(context.attributes(), "classlabels_ints");
+  const int64_t labels = list.size, intercepts = list_size(context.attributes(), "intercepts");
   // One row of coefficients decides between two labels.
   if (labels < 2 || (intercepts != labels && !(intercepts == 1 && labels == 2)))
-    InferContext::fail(cat("there are ", labels, " labels in \"classlabels_ints\" and ", intercepts,
+    InferContext::fail(cat("there are ", labels, " labels in ", quote(list.name), " and ", intercepts,
                            " intercepts, expected one intercept for each label, or one for two"));
   check_coefficients(context, intercepts);
-  context.set_type(0, DType::i64);
+  context.set_type(0, list.dtype());
   context.set_type(1, DType::f32);
   if (const Dims* x = context.dims(0)) {
     context.set_dims(0, {rows_of(*x)});

@@ -17,15 +17,17 @@ inline int64_t list_size(const Attributes& attributes, std::string_view name) {
   return tensor ? tensor->elements() : 0;
 }
 
-/// Throws Error(unsupported) if the node has one of the attributes, which are lists of strings.
-inline void refuse_strings(const InferContext& context, std::initializer_list<std::string_view> names) {
-  for (std::string_view name : names)
-    if (list_size(context.attributes(), name) > 0)
-      throw Error(Code::unsupported,
-                  cat("attribute ", quote(name),
-                      " has strings, and values of a graph are numbers: the op does not take them"),
-                  "number the labels or categories, and write the model with lists of integers");
-}
+/// The labels of a classifier, of which those of strings count if both lists are there.
+struct Labels {
+  Labels(const Attributes& attributes, const std::string& ints)
+      : strings(list_size(attributes, "classlabels_strings") > 0),
+        name(strings ? "classlabels_strings" : ints),
+        size(list_size(attributes, name)) {}
+  DType dtype() const { return strings ? DType::string : DType::i64; }
+  bool strings;
+  std::string name;
+  int64_t size;
+};
 
 /// Throws Error(bad_model) unless a list has one number, or one for each feature: the columns of x [n, f], or [f].
 inline void check_per_feature(const InferContext& context, std::string_view name, int64_t size) {

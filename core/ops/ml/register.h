@@ -1,5 +1,5 @@
 #pragma once
-// The families of ai.onnx.ml, for register_ops. Ops of strings, maps and support vectors are not there.
+// The families of ai.onnx.ml, for register_ops. Ops of maps and support vectors are not there.
 #include "core/graph/schema.h"
 
 namespace plait {

@@ -44,11 +44,11 @@ void infer_tree_regressor(InferContext& context) {
 }
 
 void infer_tree_classifier(InferContext& context) {
-  refuse_strings(context, {"classlabels_strings"});
-  const int64_t labels = list_size(context.attributes(), "classlabels_int64s");
-  if (labels == 0) InferContext::fail("attribute \"classlabels_int64s\" is missing or empty");
+  const Labels list(context.attributes(), "classlabels_int64s");
+  const int64_t labels = list.size;
+  if (labels == 0) InferContext::fail("attribute \"classlabels_int64s\" or \"classlabels_strings\" is missing or empty");
   check_columns(context);
-  context.set_type(0, DType::i64);
+  context.set_type(0, list.dtype());
   context.set_type(1, DType::f32);
   if (const Dims* x = context.dims(0)) {
     context.set_dims(0, {(*x)[0]});

@@ -65,7 +65,11 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
   const OpSchema& schema = check_node(context.options.ops, node);
   std::vector<TensorView> views, out_views;
   std::vector<OperandInfo> in_info, out_info;
+  const auto refuse_strings = [&](DType dtype) {
+    if (dtype == DType::string) throw Error(Code::unsupported, cat(describe(node), ": strings have numbers in runs only"));
+  };
   for (const Tensor& input : inputs) {
+    refuse_strings(input.dtype());
     views.push_back(input.view());
     in_info.push_back({input.dtype(), input.shape().rank(), true});
   }
@@ -86,6 +90,7 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
       continue;
     }
     const auto& [dtype, shape] = types[k];
+    refuse_strings(dtype);
     int64_t elements = checked_elements({shape.begin(), shape.end()}, dtype_bits(dtype));
     if (packed_bytes(elements, dtype_bits(dtype)) > budget)
       throw Error(Code::out_of_memory,

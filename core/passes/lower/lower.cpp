@@ -35,11 +35,13 @@ class Lowering {
       }
       program_->inputs.push_back(add_input(id));
       program_->input_names.push_back(graph_.value(id).name);
+      program_->input_lists.push_back(graph_.value(id).kind != ValueKind::tensor);
     }
     for (const Node& node : graph_.nodes) lower_node(node);
     for (ValueId id : graph_.outputs) {
       program_->outputs.push_back(buffer(id));
       program_->output_names.push_back(graph_.value(id).name);
+      program_->output_lists.push_back(graph_.value(id).kind != ValueKind::tensor);
     }
     drop_unread();
     join_sums(*program_);
@@ -63,12 +65,31 @@ class Lowering {
     return true;
   }
 
+  static bool among(const std::vector<ValueId>& ids, ValueId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+  bool is_input(ValueId id) const { return among(graph_.inputs, id); }
+  bool is_output(ValueId id) const { return among(graph_.outputs, id); }
+
+  void take_strings(ValueId id) {
+    program_->has_strings = true;
+    const auto refuse = [&](std::string_view where, const char* hint) {
+      const std::string& name = graph_.value(id).name;
+      return Error(Code::unsupported, cat("value ", name.empty() ? cat("%", id) : quote(name), " is of strings, which ", where), hint);
+    };
+    if (graph_.value(id).kind == ValueKind::optional_sequence && (is_input(id) || is_output(id)))
+      throw refuse("an optional of a sequence does not hold as an input or output", "make it a sequence");
+    if (options_.mesh.ranks() > 1)
+      throw refuse("ranks of a mesh do not share", "run the graph on one rank, or its part with strings by itself");
+    if (options_.device != DeviceKind::host)
+      throw refuse("a device does not hold", "run the graph on the processor (option device=cpu), or its part with strings by itself");
+  }
+
   BufferId add_buffer(ValueId id, Buffer::Place place, int32_t index) {
     const Type& type = graph_.value(id).type;
     Buffer buffer;
     buffer.place = place;
     buffer.index = index;
     buffer.dtype = type.dtype;
+    if (type.dtype == DType::string) take_strings(id);
     buffer.sized = known(type.dims);
     if (type.dims) buffer.dims = *type.dims;
     program_->buffers.push_back(std::move(buffer));
@@ -317,6 +338,7 @@ class Lowering {
         throw Error(Code::bad_model, cat(describe(node), ": ", name, " has ", inner.inputs.size(), " inputs and ",
                                          inner.outputs.size(), " outputs, expected ", inputs, " and ", outputs));
       auto program = lower_body(inner, cat(label_, "/", program_->instructions.size(), name));
+      program_->has_strings |= program->has_strings;
       for (const StoreEntry& entry : program->entries)
         program_->entries.push_back(entry);  // the Store loads them with this program's
       instruction.bodies.push_back(std::move(program));

@@ -22,6 +22,7 @@ inline bool is_number(DType dtype) { return is_float(dtype) || is_integer(dtype)
 inline bool is_storable(DType dtype) { return dtype_bits(dtype) >= 1 && dtype_bits(dtype) <= 64; }
 inline bool is_bool(DType dtype) { return dtype == DType::boolean; }
 inline bool is_number_or_bool(DType dtype) { return is_number(dtype) || is_bool(dtype); }
+inline bool is_comparable(DType dtype) { return is_number_or_bool(dtype) || dtype == DType::string; }
 
 inline constexpr Domain floats{"floats", [](const NodeInfo& node) { return first_is(node, is_float); }};
 inline constexpr Domain weights{"floats, 2 to 8 bits", [](const NodeInfo& node) {
@@ -35,6 +36,11 @@ inline constexpr Domain integers{"integers", [](const NodeInfo& node) { return f
 inline constexpr Domain numbers{"numbers", [](const NodeInfo& node) { return first_is(node, is_number); }};
 inline constexpr Domain numbers_and_bool{"numbers, bool",
                                          [](const NodeInfo& node) { return first_is(node, is_number_or_bool); }};
+/// Ops that only ask whether elements are equal, or move them.
+inline constexpr Domain comparable{"numbers, bool, string", [](const NodeInfo& node) { return first_is(node, is_comparable); }};
+inline constexpr Domain texts_only{"string", [](const NodeInfo& node) {
+                                  return first_is(node, [](DType dtype) { return dtype == DType::string; });
+                                }};
 inline constexpr Domain booleans{"bool", [](const NodeInfo& node) { return first_is(node, is_bool); }};
 inline constexpr Domain anything{"any", [](const NodeInfo& node) { return first_is(node, is_storable); }};
 

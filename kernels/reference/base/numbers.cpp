@@ -75,7 +75,8 @@ bool with_storage(DType dtype, F f) {
     case DType::u8: f(uint8_t{}); return true;
     case DType::u16: f(uint16_t{}); return true;
     case DType::u32: f(uint32_t{}); return true;
-    case DType::u64: f(uint64_t{}); return true;
+    case DType::u64:
+    case DType::string: f(uint64_t{}); return true;
     case DType::boolean: f(bool{}); return true;
     default: return false;
   }

@@ -63,10 +63,11 @@ class Loaded {
   std::vector<N> copy_;
 };
 
-/// Calls f(N{}) with the number type in which an op on `dtype` is computed.
+/// Calls f(N{}) with the number type in which an op on `dtype` is computed. Strings are the numbers of their texts, so that they can be
+/// moved and compared for equality.
 template <class F>
 auto with_number(DType dtype, F f) {
-  if (dtype == DType::u64) return f(uint64_t{});
+  if (dtype == DType::u64 || dtype == DType::string) return f(uint64_t{});
   if (is_integer(dtype) || dtype == DType::boolean || dtype == DType::i4 || dtype == DType::u4 ||
       dtype == DType::i2 || dtype == DType::u2)
     return f(int64_t{});

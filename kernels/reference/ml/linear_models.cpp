@@ -57,15 +57,15 @@ KernelStatus regress(const KernelCall& call, const LinearRegression& model) {
 struct LinearClasses : LinearScores {
   explicit LinearClasses(const NodeInfo& node)
       : LinearScores(node, std::ssize(reals_of(node.attributes, "intercepts"))),
-        labels(node.attributes.integers("classlabels_ints")) {
+        labels(node.attributes, "classlabels_ints") {
     if (targets == 1 && transform == PostTransform::probit)
       throw Error(Code::unsupported,
                   "post_transform PROBIT of one score for two labels has no meaning that engines share",
                   "write the model with post_transform NONE or LOGISTIC, or with coefficients for both labels");
-    if (std::ssize(labels) != (targets == 1 ? 2 : targets))
-      throw Error(Code::bad_model, cat("there are ", labels.size(), " labels and ", targets, " intercepts"));
+    if (std::ssize(labels.ints) != (targets == 1 ? 2 : targets))
+      throw Error(Code::bad_model, cat("there are ", labels.ints.size(), " labels and ", targets, " intercepts"));
   }
-  std::vector<int64_t> labels;
+  LabelList labels;
 };
 
 /// One score of two labels chooses the second where it is positive, and is the second's; the first's is the rest to 1.
@@ -79,7 +79,7 @@ KernelStatus classify(const KernelCall& call, const LinearClasses& model) {
     const std::span<float> row = std::span(scores).subspan(at, wide);
     size_t best = wide == 1 && row[0] > 0 ? 1 : 0;
     for (size_t i = 1; i < wide; ++i) best = row[i] > row[best] ? i : best;
-    labels.push_back(model.labels[best]);
+    labels.push_back(model.labels.ints[best]);
     if (wide == 1) {
       const float second = model.transform == PostTransform::logistic ? logistic(row[0]) : row[0];
       all.insert(all.end(), {1 - second, second});
@@ -88,7 +88,12 @@ KernelStatus classify(const KernelCall& call, const LinearClasses& model) {
       all.insert(all.end(), row.begin(), row.end());
     }
   }
-  if (output(call, 0).dtype != DType::none) store_all(call.outputs[0], labels);
+  const TensorView y = output(call, 0);
+  const std::vector<uint64_t> numbers = y.dtype == DType::string ? model.labels.numbers(call) : std::vector<uint64_t>();
+  for (size_t i = 0; i < labels.size() && y.present(); ++i) {
+    if (numbers.empty()) store_one(y, static_cast<int64_t>(i), labels[i]);
+    else put_bits(y, static_cast<int64_t>(i), numbers[static_cast<size_t>(labels[i])]);
+  }
   if (output(call, 1).dtype != DType::none) store_all(call.outputs[1], all);
   return {};
 }

@@ -91,8 +91,12 @@ KernelStatus regress_trees(const KernelCall& call, const Regression& model) {
 
 struct Classification {
   explicit Classification(const NodeInfo& node)
-      : labels(node.attributes.integers("classlabels_int64s")),
+      : list(node.attributes, "classlabels_int64s"),
+        labels(list.ints),
         forest(read_listed_forest(node.attributes, "class", std::ssize(labels))) {
+    if (list.texts.size() == 1)
+      throw Error(Code::unsupported, "one label that is a string has no meaning that engines share: scores choose 1 or 0",
+                  "write the model with two labels, or with the label in classlabels_int64s");
     std::set<int32_t> classes;
     for (const auto& leaf : forest.leaves)
       for (const LeafWeight& one : leaf) {
@@ -113,14 +117,15 @@ struct Classification {
                   "post_transform PROBIT of one score for two classes has no meaning that engines share",
                   "write the model with post_transform NONE, or with base values for both classes");
   }
-  std::vector<int64_t> labels;
+  LabelList list;
+  std::vector<int64_t> labels;  ///< of strings their places
   Forest forest;
   bool binary = false;   ///< two classes, and weights of one of them only
   bool positive = true;  ///< no weight is negative
 };
 
-/// Two classes with weights of both have the
-/// labels 1 and 0, whatever the list of labels: so does ONNX Runtime.
+/// Two classes with weights of both have the labels 1 and 0, whatever the list of labels (of strings the second and the first one): so
+/// does ONNX Runtime.
 template <class N>
 int64_t label_of_two(const Classification& model, const RowScores<N>& scores) {
   const N weight = scores.set[1] ? scores.score[1] : scores.score[0];
@@ -180,9 +185,11 @@ template <class N>
 KernelStatus classify_rows(const KernelCall& call, const Classification& model) {
   const TensorView y = output(call, 0), z = output(call, 1);
   const int64_t classes = model.forest.targets;
+  const std::vector<uint64_t> numbers = y.dtype == DType::string ? model.list.numbers(call) : std::vector<uint64_t>();
   return each_row<N>(call, model.forest, [&](int64_t row, RowScores<N>& scores) {
     const int64_t label = classes == 2 ? finish_two(model, scores) : finish_many(model, scores);
-    if (y.dtype != DType::none) store_one(y, row, label);
+    if (!numbers.empty()) put_bits(y, row, numbers[static_cast<size_t>(label)]);
+    else if (y.dtype != DType::none) store_one(y, row, label);
     if (z.dtype != DType::none) store(z, row * classes, classes, scores.score.data());
   });
 }

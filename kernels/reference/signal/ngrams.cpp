@@ -1,4 +1,4 @@
-// TfIdfVectorizer of integers.
+// TfIdfVectorizer.
 #include <map>
 
 #include "core/base/error.h"
@@ -18,11 +18,9 @@ struct NgramAttributes {
         mode(node.attributes.string("mode", "TF")),
         indexes(node.attributes.integers("ngram_indexes")) {
     const auto fail = [](std::string_view what) { return Error(Code::bad_model, cat("TfIdfVectorizer: ", what)); };
-    const std::vector<int64_t> pool = node.attributes.integers("pool_int64s"),
-                               counts = node.attributes.integers("ngram_counts");
+    const std::vector<int64_t> counts = node.attributes.integers("ngram_counts"), pool = pool_of(node);
     if (pool.empty())
-      throw Error(Code::unsupported, "TfIdfVectorizer: only pools of integers are read",
-                  "convert strings to ids before");
+      throw fail(cat("there is no pool of ", node.inputs[0].dtype == DType::string ? "strings" : "integers"));
     if (mode != "TF" && mode != "IDF" && mode != "TFIDF") throw fail(cat("mode is ", quote(mode)));
     if (least < 1 || most < least || most > 1024 || skips < 0) throw fail("the lengths of n-grams are out of range");
     if (const Attribute* found = node.attributes.find("weights")) {
@@ -45,8 +43,31 @@ struct NgramAttributes {
       throw fail("weights and ngram_indexes differ in number");
   }
 
+  /// Strings are numbered as they occur in the pool.
+  std::vector<int64_t> pool_of(const NodeInfo& node) {
+    if (node.inputs[0].dtype != DType::string) return node.attributes.integers("pool_int64s");
+    const Attribute* found = node.attributes.find("pool_strings");
+    const auto* list = found ? std::get_if<std::vector<std::string>>(found) : nullptr;
+    std::vector<int64_t> out;
+    for (const std::string& text : list ? *list : std::vector<std::string>{})
+      out.push_back(words.emplace(text, std::ssize(words)).first->second);
+    return out;
+  }
+  /// The elements of x; -1 for a string that the pool does not have.
+  std::vector<int64_t> values(const KernelCall& call) const {
+    const TensorView& x = call.inputs[0];
+    if (x.dtype != DType::string) return to_ints(x);
+    std::vector<int64_t> out;
+    for (const uint64_t number : load_all<uint64_t>(x)) {
+      const auto found = words.find(call.strings->text(number));
+      out.push_back(found == words.end() ? -1 : found->second);
+    }
+    return out;
+  }
+
   int64_t least, most, skips;
   std::string mode;
+  std::map<std::string, int64_t, std::less<>> words;  ///< of a pool of strings
   std::vector<int64_t> indexes;                  ///< of each n-gram: its element of the result
   std::vector<double> weights;                   ///< empty: ones
   std::map<std::vector<int64_t>, size_t> grams;  ///< n-grams of the pool, numbered
@@ -57,7 +78,7 @@ struct NgramAttributes {
 KernelStatus ngrams(const KernelCall& call, const NgramAttributes& a) {
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   const int64_t columns = x.shape.back(1), made = y.shape.back(1), rows = x.shape.rank() == 2 ? x.shape[0] : 1;
-  const std::vector<int64_t> values = to_ints(x);
+  const std::vector<int64_t> values = a.values(call);
   std::vector<double> result(static_cast<size_t>(y.elements()));
   std::vector<int64_t> gram;
   for (int64_t row = 0; row < rows; ++row)
@@ -79,6 +100,8 @@ KernelStatus ngrams(const KernelCall& call, const NgramAttributes& a) {
 
 }  // namespace
 
-void add_ngrams(KernelTable& table) { add<ngrams>(table, "TfIdfVectorizer", integers); }
+void add_ngrams(KernelTable& table) { add<ngrams>(table, "TfIdfVectorizer", Domain{"integers, string", [](const NodeInfo& node) {
+                                         return first_is(node, [](DType dtype) { return is_integer(dtype) || dtype == DType::string; });
+                                       }}); }
 
 }  // namespace plait::reference

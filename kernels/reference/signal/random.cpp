@@ -1,4 +1,4 @@
-// Random numbers by counter: element i of a node depends on its seed and i only.
+// Random numbers by counter: element i of a node depends on its seed, the iteration of a loop that it is in, and i only.
 #include <bit>
 #include <cmath>
 #include <numbers>
@@ -21,6 +21,12 @@ struct RandomAttributes {
   double uniform(int64_t i, uint32_t stream = 0) const {
     return counter_uniform(RandomUse::graph_op, seed, stream, static_cast<uint64_t>(i));
   }
+  /// For a call: each iteration of a loop draws by a seed of its own.
+  RandomAttributes in(const KernelCall& call) const {
+    RandomAttributes out = *this;
+    if (call.iteration) out.seed = mixed_bits(seed, call.iteration);
+    return out;
+  }
   uint64_t seed;
   double mean, scale, low, high;
 };
@@ -30,19 +36,22 @@ double normal(const RandomAttributes& a, int64_t i) {
   return std::sqrt(-2 * std::log(1 - a.uniform(i))) * std::cos(2 * std::numbers::pi * a.uniform(i, 1));
 }
 
-KernelStatus random_normal(const KernelCall& call, const RandomAttributes& a) {
+KernelStatus random_normal(const KernelCall& call, const RandomAttributes& attributes) {
+  const RandomAttributes a = attributes.in(call);
   const TensorView& y = call.outputs[0];
   for (int64_t i = 0; i < y.elements(); ++i) store_one(y, i, a.mean + a.scale * normal(a, i));
   return {};
 }
 
-KernelStatus random_uniform(const KernelCall& call, const RandomAttributes& a) {
+KernelStatus random_uniform(const KernelCall& call, const RandomAttributes& attributes) {
+  const RandomAttributes a = attributes.in(call);
   const TensorView& y = call.outputs[0];
   for (int64_t i = 0; i < y.elements(); ++i) store_one(y, i, a.low + (a.high - a.low) * a.uniform(i));
   return {};
 }
 
-KernelStatus bernoulli(const KernelCall& call, const RandomAttributes& a) {
+KernelStatus bernoulli(const KernelCall& call, const RandomAttributes& attributes) {
+  const RandomAttributes a = attributes.in(call);
   const TensorView& y = call.outputs[0];
   for (int64_t i = 0; i < y.elements(); ++i)
     store_one<int64_t>(y, i, a.uniform(i) < load_one<double>(call.inputs[0], i) ? 1 : 0);
@@ -50,7 +59,8 @@ KernelStatus bernoulli(const KernelCall& call, const RandomAttributes& a) {
 }
 
 /// x [b, classes] -> [b, samples]: the class where the running sum of e^x passes a uniform share of the whole.
-KernelStatus multinomial(const KernelCall& call, const RandomAttributes& a) {
+KernelStatus multinomial(const KernelCall& call, const RandomAttributes& attributes) {
+  const RandomAttributes a = attributes.in(call);
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   const int64_t classes = x.shape[1], samples = y.shape[1];
   if (classes < 1 && y.elements() > 0) return {KernelCode::bad_value, 0, classes};

@@ -178,6 +178,26 @@ static void test_tensors(void) {
   OK(plait_tensor_view(tensor, &view));
   CHECK(view.data == values);
   OK(plait_tensor_release(tensor));
+  const uint64_t texts[] = {2, 3, 0}; /* two strings, of 2 and 1 bytes; the third number is their texts: zeros */
+  const int64_t two[] = {2};
+  OK(plait_tensor_copy(PLAIT_STRING, two, 1, texts, 19, &tensor));
+  OK(plait_tensor_view(tensor, &view));
+  CHECK(view.elements == 2 && view.bytes == 19);
+  plait_tensor *list = NULL, *part = NULL;
+  int64_t parts = 0;
+  OK(plait_tensor_list(PLAIT_STRING, &tensor, 1, &list));
+  OK(plait_tensor_parts(list, &parts));
+  CHECK(parts == 1);
+  OK(plait_tensor_part(list, 0, &part));
+  OK(plait_tensor_view(part, &view));
+  CHECK(view.elements == 2 && view.bytes == 19 && memcmp(view.data, texts, 19) == 0);
+  OK(plait_tensor_release(part));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_part(list, 1, &part));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_list(PLAIT_F32, &tensor, 1, &part));
+  OK(plait_tensor_release(list));
+  OK(plait_tensor_release(tensor));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_copy(PLAIT_STRING, two, 1, texts, 18, &tensor));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_copy(PLAIT_STRING, two, 1, texts, 15, &tensor));
   OK(plait_tensor_copy(PLAIT_I64, NULL, 0, NULL, 8, &tensor)); /* a scalar zero */
   OK(plait_tensor_release(tensor));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_copy(PLAIT_F32, dims, 2, values, 20, &tensor));

@@ -1,4 +1,4 @@
-"""Ops of ai.onnx.ml on numbers, for differential_graphs.py: features, labels, linear models, trees."""
+"""Ops of ai.onnx.ml, for differential_graphs.py: features, labels, linear models, trees."""
 import numpy
 
 from differential_graphs import op

@@ -43,6 +43,21 @@ def has_onnxruntime():
     return False
 
 
+def packed(texts):
+    """Where each text ends, and all texts: strings as plait_tensor_copy takes them."""
+    import numpy
+    texts = [text.encode() for text in texts.reshape(-1).tolist()]
+    return numpy.cumsum([len(text) for text in texts], dtype=numpy.uint64).tobytes() + b"".join(texts)
+
+
+def unpacked(data, shape):
+    import numpy
+    out = numpy.empty(shape, object)
+    ends = [0] + numpy.frombuffer(data, numpy.uint64, out.size).tolist()
+    out.reshape(-1)[:] = [data[8 * out.size + ends[i]:8 * out.size + ends[i + 1]].decode() for i in range(out.size)]
+    return out
+
+
 class Plait:
     """plait.h, as far as a graph needs it."""
 
@@ -59,7 +74,7 @@ class Plait:
     def tensor(self, array):
         import onnx_file
         dims, out = (c_int64 * 8)(*array.shape), c_void_p()
-        data = array.tobytes()
+        data = packed(array) if array.dtype.name == "object" else array.tobytes()
         self.call("tensor_copy", onnx_file.DTYPES[array.dtype.name], dims, c_int64(array.ndim), data, c_int64(len(data)),
                   ctypes.byref(out))
         return out
@@ -71,6 +86,8 @@ class Plait:
         self.call("tensor_view", tensor, ctypes.byref(view))
         data = ctypes.string_at(view.data, view.bytes) if view.bytes else b""
         shape = [view.dims[i] for i in range(view.rank)]
+        if onnx_file.NUMPY[view.dtype] == "object":
+            return unpacked(data, shape)
         return numpy.frombuffer(data, onnx_file.NUMPY[view.dtype]).reshape(shape).copy()
 
     def run(self, model, operands, outputs):
@@ -183,6 +200,7 @@ class Trial:
         import differential_image  # noqa: F401: these add to OPS
         import differential_layers  # noqa: F401
         import differential_ml  # noqa: F401
+        import differential_strings  # noqa: F401
         from differential_graphs import OPS, Value
         b = self.builder
         name = self.only_op or b.pick(sorted(OPS))
@@ -249,7 +267,8 @@ class Trial:
         if b.chance(0.6):
             others = [one for one in ("float32", "float64", "int8", "int64", "uint8", "bool") if one != arrays[at].dtype.name]
             with numpy.errstate(invalid="ignore"):
-                arrays[at] = arrays[at].astype(b.pick(others))
+                strings = arrays[at].dtype.name == "object"
+                arrays[at] = (numpy.zeros(arrays[at].shape) if strings else arrays[at]).astype(b.pick(others))
         else:
             shape = list(arrays[at].shape)
             arrays[at] = arrays[at].reshape([1] + shape) if b.chance(0.5) or not shape else arrays[at].reshape(-1)[:1].reshape(

@@ -3,7 +3,7 @@ import struct
 
 import numpy
 
-DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10,
+DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "object": 8, "bool": 9, "float16": 10,
           "float64": 11, "uint32": 12, "uint64": 13}
 NUMPY = {number: name for name, number in DTYPES.items()}
 NONE = 0
@@ -31,6 +31,8 @@ def content(field, value):
 def tensor(array, name=""):
     array = numpy.asarray(array)
     out = b"".join(number(1, size) for size in array.shape) + number(2, DTYPES[array.dtype.name])
+    if array.dtype.name == "object":  # strings
+        return out + b"".join(content(6, text) for text in array.reshape(-1).tolist()) + content(8, name)
     return out + content(8, name) + content(9, array.tobytes())
 
 

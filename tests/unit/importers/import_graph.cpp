@@ -1,4 +1,5 @@
 // The graph itself: names, inputs, outputs, order, constants, types.
+#include "core/base/strings.h"
 #include "core/base/text.h"
 #include "tests/unit/importers/model_builder.h"
 
@@ -159,7 +160,12 @@ TEST(ImportGraph, ConstantNodes) {
   ints.add_ints(2);
   constant("value_float", A::FLOAT).set_f(0.5f);
   constant("value_floats", A::FLOATS);
-  for (const char* name : {"value", "value_int", "value_ints", "value_float", "value_floats"}) b.output(name);
+  constant("value_string", A::STRING).set_s("one");
+  auto& strings = constant("value_strings", A::STRINGS);
+  strings.add_strings("two");
+  strings.add_strings("");
+  for (const char* name : {"value", "value_int", "value_ints", "value_float", "value_floats", "value_string", "value_strings"})
+    b.output(name);
   Graph g = b.import().graph;
   EXPECT_TRUE(g.nodes.empty());
   auto at = [&](int i) { return g.constant(g.outputs[static_cast<size_t>(i)]); };
@@ -170,6 +176,9 @@ TEST(ImportGraph, ConstantNodes) {
   EXPECT_EQ(at(3)->as<float>()[0], 0.5f);
   EXPECT_EQ(at(4)->shape(), Shape{0});
   EXPECT_EQ(text(g.value(g.outputs[1]).type, g.symbols), "i64[]");
+  EXPECT_EQ(at(5)->shape().rank(), 0);
+  EXPECT_EQ(packed_string(at(5)->view(), 0), "one");
+  EXPECT_EQ(packed_texts(at(6)->view()), (std::vector<std::string_view>{"two", ""}));
 }
 
 TEST(ImportGraph, ConstantNodesThatAreRefused) {
@@ -181,7 +190,6 @@ TEST(ImportGraph, ConstantNodesThatAreRefused) {
     b.output("c");
     return b;
   };
-  expect_unsupported(with("value_string", A::STRING), {"Constant", "\"c\"", "strings"});
   expect_unsupported(with("sparse_value", A::SPARSE_TENSOR), {"sparse"});
   expect_bad(with("value_int", A::FLOAT), {"value_int", "field f"});
   expect_bad(with("other", A::INT), {"no attribute \"other\""});
@@ -226,7 +234,6 @@ TEST(ImportGraph, UnknownOps) {
 TEST(ImportGraph, UnknownOpsComeWithWhatWouldDo) {
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"ImageDecoder", "", "pixels"},
-      {"StringNormalizer", "", "tokenizer"},
       {"BeamSearch", "com.microsoft", "generator"},
       {"SVMClassifier", "ai.onnx.ml", "operations on tensors"},
       {"Wonder", "", "standard ops"},

@@ -147,7 +147,11 @@ TEST(TensorData, Dtypes) {
   }
   TensorCase text(8, {1});
   text.tensor.add_string_data("x");
-  expect_unsupported(text.b, {"strings"});
+  text.tensor.add_string_data("y");
+  expect_bad(text.b, {"string[1] needs 1 strings", "there are 2"});
+  TensorCase raw(8, {1});
+  raw.tensor.set_raw_data("x");
+  expect_bad(raw.b, {"raw_data is set", "string_data"});
   TensorCase segment(1, {1});
   segment.tensor.mutable_segment()->set_begin(0);
   expect_unsupported(segment.b, {"segment"});

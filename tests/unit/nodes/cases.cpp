@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/packed_list.h"
+#include "core/base/strings.h"
 #include "core/base/text.h"
 #include "core/passes/compile.h"
 #include "importers/onnx/import.h"
@@ -44,8 +45,12 @@ void collect(const onnx::GraphProto& graph, const std::map<std::string, int64_t>
 
 Tensor tensor_in(const onnx::TensorProto& proto, const fs::path& path) {
   DType dtype = onnx_import::dtype_of(proto.data_type());
-  if (dtype == DType::string) throw Error(Code::unsupported, cat(path.string(), " holds strings"));
   Shape shape = onnx_import::shape_of({proto.dims().data(), static_cast<size_t>(proto.dims_size())}, dtype);
+  if (dtype == DType::string) {
+    const std::vector<std::string> texts(proto.string_data().begin(), proto.string_data().end());
+    if (std::ssize(texts) != shape.elements()) throw Error(Code::bad_model, cat(path.string(), " has ", texts.size(), " strings"));
+    return packed_strings(shape, texts);
+  }
   if (!proto.has_raw_data()) return onnx_import::typed_tensor(proto, dtype, shape, "");
   const std::string& raw = proto.raw_data();
   return Tensor(dtype, shape, copy_blob(std::as_bytes(std::span(raw.data(), raw.size()))));
@@ -95,7 +100,7 @@ Tensor value_in(const std::string& bytes, const onnx::TypeProto& type, const fs:
   }
   constexpr uint64_t tensors = 3, sequence = 5;
   const DType dtype = onnx_import::dtype_of(onnx_import::tensor_type_of(type).tensor_type().elem_type());
-  if (dtype == DType::string) throw Error(Code::unsupported, cat(path.string(), " holds strings"));
+  if (dtype == DType::string) throw Error(Code::unsupported, cat(path.string(), " holds lists of strings"));
   std::vector<Tensor> parts;
   const bool nested = kind == ValueKind::optional_sequence;
   for (const std::string& part : fields_of(bytes, nested ? sequence : tensors))

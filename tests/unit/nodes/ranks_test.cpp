@@ -62,7 +62,7 @@ Attributes attributes_of(const OpSchema& row) {
 DType usual(const OpSchema& row, size_t operand) {
   const OperandTypes* types = TypeRule::of(row.type_rule.operands, operand);
   if (!types) return DType::f32;
-  for (DType dtype : {DType::f32, DType::i64, DType::i32, DType::u8, DType::i8, DType::boolean})
+  for (DType dtype : {DType::f32, DType::i64, DType::i32, DType::u8, DType::i8, DType::boolean, DType::string})
     if (types->has(dtype)) return dtype;
   return DType::f32;
 }
@@ -71,6 +71,7 @@ Tensor filled(DType dtype, int rank) {
   Shape shape;
   for (int axis = 0; axis < rank; ++axis) shape.push_back(2);
   Tensor out(dtype, shape);
+  if (dtype == DType::string) return out;  // of empty ones
   for (int64_t i = 0; i < out.elements(); ++i) set_element(out, i, 1);
   return out;
 }

@@ -20,8 +20,12 @@ A row is a supported op of the standard's domains (ai.onnx without its name): in
 opset 28 (5 of ai.onnx.ml), for operands of the listed types, by operand. Supported forms give the standard's results; others are
 rejected, when a model is read or compiled, by an error that names op, domain, opset and node. Where the standard leaves a choice
 in ai.onnx.ml, results are those of ONNX Runtime. Values are tensors, sequences and optionals; an input or output of a session
-that is a sequence or an optional is one array, a packed list (`core/base/packed_list.h`). Strings, maps and sparse tensors are not
-supported, nor is ImageDecoder. Random ops draw by counter: a run gives the same numbers as the last.
+that is a sequence or an optional is one array, a packed list (`core/base/packed_list.h`). Maps and sparse tensors are not
+supported, nor is ImageDecoder. Random ops draw by counter: a run gives the same numbers as the last, each iteration of a loop others.
+
+Strings are values of plain graphs on the processor; meshes, devices and training refuse them. A number becomes the shortest string
+that reads back as the same number ("NaN", "INF", "-INF"; a bool "True" or "False"). Lower and upper case are Unicode's, whatever
+`locale` is. Patterns of RegexFullMatch are Rust's: RE2's syntax.
 
 | word | types |
 |---|---|
@@ -32,6 +36,7 @@ supported, nor is ImageDecoder. Random ops draw by counter: a run gives the same
 | small_floats | f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0 f4e2m1 |
 | small_integers | i4 u4 i2 u2 |
 | any | all of these and bool |
+| values | any, string |
 | - | must be absent |
 
 Operands after the last listed one have its types; types after an arrow are those of results that an attribute chooses. A capital

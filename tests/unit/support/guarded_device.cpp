@@ -152,7 +152,7 @@ class GuardedDevice : public Device {
   void launch(Queue& queue, const Kernel& kernel, const KernelCall& call) override {
     const std::vector<TensorView> inputs = open(call.inputs), outputs = open(call.outputs);
     KernelCall opened{call.state, inputs,      outputs,    call.pool,
-                      {},         call.queue, call.fault, call.instruction};
+                      {},         call.queue, call.fault, call.instruction, call.strings, call.iteration};
     if (!call.scratch.empty()) opened.scratch = {space_->open(call.scratch.data()), call.scratch.size()};
     host_->launch(queue, kernel, opened);
   }

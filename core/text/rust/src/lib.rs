@@ -6,7 +6,7 @@
 //! In the order a tokenizer comes to be: `json_form` reads tokenizer.json, `bpe_build` makes its tables,
 //! `fast_form` stores and reads them, `bpe` merges with them, `tokenizer` puts the parts together, `stream` and
 //! `pieces` turn ids back into text, `chat` renders conversations, `grammar` finds the tokens that a grammar allows, over
-//! the `vocabulary`. `budget` bounds what all of them may take.
+//! the `vocabulary`. `budget` bounds what all of them may take. `patterns` is for graphs, and needs no tokenizer.
 // See `budget`. It has had this form since 2018; CMakeLists.txt switches it on for this crate.
 #![feature(alloc_error_hook)]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -28,6 +28,7 @@ mod grammar_abi;
 mod hash;
 mod json_form;
 mod model;
+mod patterns;
 mod pieces;
 mod python_json;
 mod schema_place;

@@ -2,6 +2,7 @@ package ai.plait;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -53,6 +54,34 @@ public final class Tensor extends NativeObject {
     ByteBuffer data = room(8L * values.length);
     data.asLongBuffer().put(values);
     return borrow(DType.I64, dims, data);
+  }
+
+  /** Strings. */
+  public static Tensor of(String[] values, long... dims) {
+    byte[][] texts = new byte[values.length][];
+    long bytes = 8L * values.length;
+    for (int i = 0; i < values.length; i++) {
+      texts[i] = values[i].getBytes(StandardCharsets.UTF_8);
+      bytes += texts[i].length;
+    }
+    ByteBuffer data = room(bytes);
+    long end = 0;
+    for (byte[] text : texts) data.putLong(end += text.length);
+    for (byte[] text : texts) data.put(text);
+    data.flip();
+    return borrow(DType.STRING, dims, data);
+  }
+
+  /** A sequence, or an optional (of at most one part), of tensors of one type, as an input of a session; the parts are copied. */
+  public static Tensor list(DType dtype, Tensor... parts) {
+    return new Tensor(Native.plait_tensor_list(dtype, parts));
+  }
+
+  /** The tensors of a list: an output that is a sequence or an optional. Each is to be closed. */
+  public Tensor[] parts() {
+    Tensor[] out = new Tensor[length(Native.plait_tensor_parts(this))];
+    for (int i = 0; i < out.length; i++) out[i] = new Tensor(Native.plait_tensor_part(this, i));
+    return out;
   }
 
   /** u8 [n]: a file of {@link Model#open(java.util.Map, Options)}, or a saved conversation. */
@@ -124,6 +153,22 @@ public final class Tensor extends NativeObject {
   public long[] longs() {
     long[] out = new long[count(DType.I64)];
     read(memory -> memory.asLongBuffer().get(out));
+    return out;
+  }
+
+  /** A copy, of strings; bytes that are no UTF-8 are replaced. */
+  public String[] strings() {
+    String[] out = new String[count(DType.STRING)];
+    read(memory -> {
+      int begin = 8 * out.length;
+      for (int i = 0; i < out.length; i++) {
+        int end = 8 * out.length + Math.toIntExact(memory.getLong(8 * i));
+        byte[] text = new byte[end - begin];
+        memory.get(begin, text);
+        out[i] = new String(text, StandardCharsets.UTF_8);
+        begin = end;
+      }
+    });
     return out;
   }
 

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -158,6 +159,31 @@ class ScenariosTest {
       }
     }
     assertEquals(expected.length + 1, tokens);
+  }
+
+  @Test
+  void stringsAndLists() {
+    String[] words = Lists.text("strings.words").split(";"), x = Lists.text("strings.x").split(",");
+    String[] joined = Lists.text("strings.joined").split(",");
+    Tensor[] parts = new Tensor[words.length];
+    for (int i = 0; i < words.length; i++) {
+      String[] part = words[i].split(",");
+      parts[i] = Tensor.of(part, part.length);
+    }
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    for (int i = 1; i <= 4; i++) bytes.writeBytes(Lists.hex("strings.model_hex" + i));
+    Map<String, Tensor> file = Map.of("model.onnx", Tensor.of(bytes.toByteArray()));
+    try (Model model = Model.open(file, new Options()); Session session = model.session(new Options().threads(1))) {
+      assertEquals(1, session.inputs().get(0).getIsList());
+      Map<String, Tensor> inputs = Map.of("words", Tensor.list(DType.STRING, parts), "x", Tensor.of(x, x.length));
+      Map<String, Tensor> out = session.run(inputs, "joined", "more");
+      assertArrayEquals(joined, out.get("joined").strings());
+      Tensor[] more = out.get("more").parts();
+      assertEquals(parts.length + 1, more.length);
+      for (int i = 0; i < parts.length; i++) assertArrayEquals(words[i].split(","), more[i].strings());
+      assertArrayEquals(joined, more[parts.length].strings());
+      assertThrows(PlaitException.class, () -> more[0].longs());
+    }
   }
 
   @Test
