@@ -38,7 +38,8 @@ void run_island(Device& device, Queue& queue, const Kernel& kernel, const Kernel
     }
   }
   const std::shared_ptr<Blob> scratch = make_blob(static_cast<int64_t>(call.scratch.size()));
-  KernelCall here{call.state, inputs.views(), outputs, call.pool, {}, nullptr, call.fault, call.instruction};
+  KernelCall here{call.state, inputs.views(), outputs,          call.pool,    {},
+                  nullptr,    call.fault,     call.instruction, call.strings, call.iteration};
   if (!call.scratch.empty()) here.scratch = {scratch->mutable_data(), call.scratch.size()};
   const KernelStatus status = kernel.run(here);
   if (status.code != KernelCode::ok && call.fault && !call.fault->found()) *call.fault = {status, call.instruction};
