@@ -16,9 +16,8 @@ void Device::replay(Queue&, Captured&) { throw Error(Code::internal, "this devic
 
 Tensor Device::upload(const Tensor& host) {
   if (shares_host_memory() || !host.present()) return host;
-  const int64_t bytes = host.blob()->size() - host.offset();  // packed layouts may be longer than their elements
-  Tensor out(host.dtype(), host.shape(), take(bytes));
-  write(queue(Use::compute), out.data(), host.data(), bytes);
+  Tensor out(host.dtype(), host.shape(), take(host.bytes()));
+  write(queue(Use::compute), out.data(), host.data(), host.bytes());
   return out;
 }
 

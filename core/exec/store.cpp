@@ -6,6 +6,18 @@
 #include "core/base/text.h"
 
 namespace plait {
+namespace {
+
+/// As Device::upload, of an array in a packed layout, whose blob may be longer than its elements.
+Tensor upload_packed(Device& device, const Tensor& packed) {
+  if (device.shares_host_memory()) return packed;
+  const int64_t bytes = packed.blob()->size() - packed.offset();
+  Tensor out(packed.dtype(), packed.shape(), device.take(bytes));
+  device.write(device.queue(Device::Use::compute), out.data(), packed.data(), bytes);
+  return out;
+}
+
+}  // namespace
 
 Store::Store(std::shared_ptr<Store> weights, std::shared_ptr<Device> device)
     : device_(device ? std::move(device) : default_device()),
@@ -47,7 +59,7 @@ void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, Thre
   Tensor made = materialize(*entry.source, pool);
   if (made.dtype() == DType::string) made = strings_->numbered(made.view(), make_blob);
   if (entry.layout) made = entry.layout->pack(made, pool);
-  Tensor here = device_->upload(made);
+  Tensor here = entry.layout ? upload_packed(*device_, made) : device_->upload(made);
   if (here.blob() != entry.source->source.blob()) {
     entry.source->drop_source();
   } else if (entry.written) {

@@ -1,9 +1,10 @@
 """Gemma 3 270M through the command line against ONNX Runtime's answers in goldens/ (see make_goldens.py).
 
-usage: gemma_test.py PLAIT MODELS f32|bf16
+usage: gemma_test.py PLAIT MODELS f32|bf16|emulated
 
 f32:  the ids of 10 prompts, and their 32 greedy tokens, are the same.
 bf16: logits of two texts, teacher-forced: an NMSE of at most 1e-3, and no logit off by more than 3e-2 of the largest.
+emulated: an emulated device of 2.5 GB generates the processor's greedy tokens of three prompts.
 PLAIT_MODELS of the environment comes before MODELS. Ends with 77 when the model is not there.
 """
 import array
@@ -19,7 +20,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "bindings"))
 import npy_files
 
 SKIPPED = 77
-FOLDERS = {"f32": "gemma-3-270m-f32", "bf16": "gemma-3-270m"}
+FOLDERS = {"f32": "gemma-3-270m-f32", "bf16": "gemma-3-270m", "emulated": "gemma-3-270m"}
 MOST_NMSE, MOST_ERROR = 1e-3, 3e-2
 
 
@@ -91,17 +92,29 @@ def check_bf16(plait, model, golden, temporary):
             yield f"{what}: off by {largest:.2e} of the largest logit, at most {MOST_ERROR:.0e} allowed"
 
 
+def check_emulated(plait, model, golden, temporary):
+    """What is wrong, a line each."""
+    os.environ["PLAIT_EMULATE_DEVICES"], os.environ["PLAIT_EMULATE_BYTES"] = "1", "2500000000"
+    for case in sorted(golden["f32"], key=lambda one: len(one["ids"]))[:3]:
+        words = ["generate", model, "--ids", joined(case["ids"]), "--max-tokens", "6", "--temperature", "0", "--ignore-eos", "--json"]
+        expected, got = (json.loads(run([plait, *words, "--option", f"device={device}"]))["ids"] for device in ("cpu", "emulated"))
+        print(f"emulated, {len(case['ids'])} tokens: {got}", flush=True)
+        if got != expected:
+            yield f"emulated, {len(case['ids'])} tokens: greedy tokens {got}, expected {expected}"
+
+
 def main():
     plait, models, dtype = sys.argv[1:]
     models = os.environ.get("PLAIT_MODELS") or models
     model = os.path.join(models, FOLDERS[dtype])
     if not os.path.exists(os.path.join(model, "model.onnx")):
-        print(f"skipped: {model} is missing, make it with samples/gemma3/fetch.sh --dtype {dtype}")
+        print(f"skipped: {model} is missing, make it with samples/gemma3/fetch.sh --dtype {'f32' if dtype == 'f32' else 'bf16'}")
         return SKIPPED
     with open(os.path.join(HERE, "goldens", "gemma.json"), encoding="utf-8") as file:
         golden = json.load(file)
+    check = {"f32": check_f32, "bf16": check_bf16, "emulated": check_emulated}[dtype]
     with tempfile.TemporaryDirectory() as temporary:
-        faults = list({"f32": check_f32, "bf16": check_bf16}[dtype](plait, model, golden, temporary))
+        faults = list(check(plait, model, golden, temporary))
     for fault in faults:
         print(fault)
     return 1 if faults else 0

@@ -27,6 +27,13 @@ TEST_F(OnDevice, LargeArraysGoThroughTheRing) {
   EXPECT_EQ(emulated_counts().pageable, pageable) << "asynchronous copies have to be of pinned memory";
 }
 
+TEST_F(OnDevice, AnArrayTakesItsOwnBytes) {
+  const std::shared_ptr<const Blob> file = make_blob(int64_t{1} << 20);
+  const Tensor small(DType::f32, {4}, file, 256), there = device->upload(small);
+  EXPECT_EQ(values(there), std::vector<float>(4, 0));
+  EXPECT_EQ(there.blob()->size(), small.bytes());
+}
+
 TEST_F(OnDevice, BlocksAreThoseOfTheHost) {
   std::vector<float> numbers(3 * 8 * 2);
   std::iota(numbers.begin(), numbers.end(), 0.0F);
