@@ -79,7 +79,9 @@ public final class Tensor extends NativeObject {
 
   /** The tensors of a list: an output that is a sequence or an optional. Each is to be closed. */
   public Tensor[] parts() {
-    Tensor[] out = new Tensor[length(Native.plait_tensor_parts(this))];
+    long[] count = new long[1];
+    Native.plait_tensor_parts(this, count);
+    Tensor[] out = new Tensor[length(count[0])];
     for (int i = 0; i < out.length; i++) out[i] = new Tensor(Native.plait_tensor_part(this, i));
     return out;
   }
@@ -164,7 +166,8 @@ public final class Tensor extends NativeObject {
       for (int i = 0; i < out.length; i++) {
         int end = 8 * out.length + Math.toIntExact(memory.getLong(8 * i));
         byte[] text = new byte[end - begin];
-        memory.get(begin, text);
+        memory.position(begin);
+        memory.get(text);
         out[i] = new String(text, StandardCharsets.UTF_8);
         begin = end;
       }
