@@ -17,6 +17,35 @@ std::vector<int64_t> bounds_of(const Program& program) {
   return out;
 }
 
+/// Of a rank, by its program: packed weights may take a little more.
+RankBytes planned_bytes(const Program& program) {
+  RankBytes out{.arena = program.arena_bytes};
+  const std::vector<int64_t> bounds = bounds_of(program);
+  std::set<std::string_view> counted;  // a table that is also a head has two entries
+  for (const StoreEntry& entry : program.entries) {
+    if (!counted.insert(entry.key).second) continue;
+    int64_t elements = 1;
+    for (const Dim& dim : entry.dims) elements *= dim.evaluate(bounds);
+    int64_t& sum = entry.source ? out.weights : store_keys::is_adapter_slots(entry.key) ? out.adapters : out.cache;
+    sum += packed_bytes(elements, dtype_bits(entry.dtype));
+  }
+  return out;
+}
+
+/// The same error, with what the model needs of a device's memory, and what would need less.
+Error with_needs(const Error& error, const Program& program) {
+  const RankBytes need = planned_bytes(program);
+  const int64_t weights = need.weights + need.adapters, all = weights + need.cache + need.arena;
+  return Error(
+      error.code(),
+      cat(error.message(), ": the model takes ", human_bytes(weights), " of weights, ", human_bytes(need.cache),
+          " of keys and values and ", human_bytes(need.arena), " of workspace, ", human_bytes(all), " in all"),
+      cat("less is needed with fewer pages (cache_bytes), shorter steps (step_tokens, running), weights of int4, or "
+          "a mesh: "
+          "tensor=2 takes about ",
+          human_bytes(all / 2), " on each device"));
+}
+
 /// Input `name` of a step: "ids", "slots.0" and so on. Programs do not write to inputs.
 TensorView input_of(const RaggedStep& step, std::string_view name, int64_t given_size) {
   auto view = []<class T>(const std::vector<T>& values, DType dtype, const Shape& shape) {
@@ -66,7 +95,12 @@ RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::sha
       budget_(std::move(budget)) {}
 
 void RaggedRank::load(LoadProgress* progress) {
-  store_.load(*model_.program, bounds_of(*model_.program), &pool_, progress);
+  try {
+    store_.load(*model_.program, bounds_of(*model_.program), &pool_, progress);
+  } catch (const Error& error) {
+    if (error.code() != Code::out_of_memory || store_.device().shares_host_memory()) throw;
+    throw with_needs(error, *model_.program);
+  }
   touch_first_pages();
 }
 
@@ -209,14 +243,8 @@ void RaggedRank::write(const StoreRow& row, ByteReader& in, int64_t rank) {
 }
 
 RankBytes RaggedRank::bytes() const {
-  RankBytes out;
-  std::set<std::string_view> counted;  // a table that is also a head has two entries
-  for (const StoreEntry& entry : model_.program->entries) {
-    if (!counted.insert(entry.key).second) continue;
-    int64_t& sum = entry.source ? out.weights : store_keys::is_adapter_slots(entry.key) ? out.adapters : out.cache;
-    sum += store_.get(entry.key).bytes();
-  }
-  out.arena = step_.executor ? step_.executor->bytes() : model_.program->arena_bytes;
+  RankBytes out = planned_bytes(*model_.program);
+  if (step_.executor) out.arena = step_.executor->bytes();
   if (in_stages()) out.arena += planned_slot_bytes(*model_.program, SlotPool::action);
   return out;
 }

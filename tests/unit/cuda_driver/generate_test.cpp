@@ -1,4 +1,5 @@
 // Engines on an emulated device with the kernels for it: logits, bits, and what a step costs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -54,6 +55,24 @@ TEST_P(OnCuda, LogitsAreTheProcessorsAndHaveTheSameBitsInAnyChunks) {
     EXPECT_LT(error / power, 1e-4);
     for (size_t chunk : {size_t{1}, size_t{7}})
       EXPECT_EQ(logits(*device, ids, nullptr, chunk), got) << "chunks of " << chunk;
+  }
+}
+
+TEST(OnCudaMemory, WhatDoesNotFitIsToldByItsParts) {
+  CompileOptions options{World::get().ops, device_kernels()};
+  options.device = DeviceKind::cuda;
+  options.make_device = [](int64_t) { return cuda::make_cuda_device(emulated_libraries(), 0); };
+  EngineOptions large = small_engine();
+  large.cache_bytes = int64_t{4} << 30;
+  try {
+    make_engine(fixture_graph("llama-standard23"), options, large);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::out_of_memory);
+    EXPECT_THAT(error.message(),
+                testing::ContainsRegex("CUDA device 0 has .* free of .* the model takes .* of weights, "
+                                       "[34].* GB of keys and values and .* of workspace"));
+    EXPECT_THAT(error.hint(), testing::HasSubstr("tensor=2 takes about"));
   }
 }
 
