@@ -5,14 +5,25 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/packed_list.h"
+#include "core/base/strings.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
 #include "tests/unit/support/models.h"
 
 namespace plait::test {
 
+/// What a host does before it hands strings over.
+inline void check_strings(const Program& program, size_t input, const Tensor& tensor) {
+  const bool is_list = input < program.input_lists.size() && program.input_lists[input];
+  if (tensor.dtype() != DType::string) return;
+  check_packed_strings(tensor.view(), tensor.blob()->size() - tensor.offset(),
+                       is_list ? numbers_of_list(tensor.view()).value_or(0) : 0);
+}
+
 /// Compiles and runs; true when that gave a result. An Error must have a code and a message.
-inline bool survives(const Graph& graph, const std::vector<Tensor>& data, const KernelTable& kernels = World::get().kernels) {
+inline bool survives(const Graph& graph, const std::vector<Tensor>& data,
+                     const KernelTable& kernels = World::get().kernels) {
   static ThreadPool pool{1};
   try {
     PlainModel model = compile_plain(graph, CompileOptions{World::get().ops, kernels});
@@ -20,7 +31,10 @@ inline bool survives(const Graph& graph, const std::vector<Tensor>& data, const 
     store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
     Executor executor(model.program, store, pool);
     std::vector<TensorView> inputs;
-    for (const Tensor& tensor : data) inputs.push_back(tensor.view());
+    for (size_t i = 0; i < data.size(); ++i) {
+      check_strings(*model.program, i, data[i]);
+      inputs.push_back(data[i].view());
+    }
     executor.run(inputs);
     return true;
   } catch (const Error& error) {
