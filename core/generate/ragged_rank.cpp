@@ -32,18 +32,21 @@ RankBytes planned_bytes(const Program& program) {
   return out;
 }
 
-/// The same error, with what the model needs of a device's memory, and what would need less.
-Error with_needs(const Error& error, const Program& program) {
-  const RankBytes need = planned_bytes(program);
-  const int64_t weights = need.weights + need.adapters, all = weights + need.cache + need.arena;
-  return Error(
-      error.code(),
-      cat(error.message(), ": the model takes ", human_bytes(weights), " of weights, ", human_bytes(need.cache),
-          " of keys and values and ", human_bytes(need.arena), " of workspace, ", human_bytes(all), " in all"),
-      cat("less is needed with fewer pages (cache_bytes), shorter steps (step_tokens, running), weights of int4, or "
-          "a mesh: "
-          "tensor=2 takes about ",
-          human_bytes(all / 2), " on each device"));
+/// Does it. Where a device's memory is too small, the error tells what the model needs of it, and what would need less.
+void tell_needs(const Device& device, const Program& program, FunctionRef<void()> work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.code() != Code::out_of_memory || device.shares_host_memory()) throw;
+    const RankBytes need = planned_bytes(program);
+    const int64_t weights = need.weights + need.adapters, all = weights + need.cache + need.arena;
+    throw Error(
+        error.code(),
+        cat(error.message(), ": the model takes ", human_bytes(weights), " of weights, ", human_bytes(need.cache),
+            " of keys and values and ", human_bytes(need.arena), " of workspace, ", human_bytes(all), " in all"),
+        cat("fewer pages (cache_bytes), shorter steps (step_tokens, running), weights of int4, or a mesh need less: ",
+            "tensor=2 takes about ", human_bytes(all / 2), " on each device"));
+  }
 }
 
 /// Input `name` of a step: "ids", "slots.0" and so on. Programs do not write to inputs.
@@ -95,12 +98,8 @@ RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::sha
       budget_(std::move(budget)) {}
 
 void RaggedRank::load(LoadProgress* progress) {
-  try {
-    store_.load(*model_.program, bounds_of(*model_.program), &pool_, progress);
-  } catch (const Error& error) {
-    if (error.code() != Code::out_of_memory || store_.device().shares_host_memory()) throw;
-    throw with_needs(error, *model_.program);
-  }
+  tell_needs(store_.device(), *model_.program,
+             [&] { store_.load(*model_.program, bounds_of(*model_.program), &pool_, progress); });
   touch_first_pages();
 }
 
@@ -115,7 +114,7 @@ void RaggedRank::join(World* world) {
     for (int32_t stage = 0; stage < schedule_.stages; ++stage)
       schedule_.ranks.push_back({{.kind = Action::Kind::forward, .stage = stage}});
   }
-  make(step_, model_.program);
+  tell_needs(store_.device(), *model_.program, [&] { make(step_, model_.program); });
   if (model_.hidden_program) groups_.of(*model_.hidden_program);
 }
 

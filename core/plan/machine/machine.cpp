@@ -13,7 +13,9 @@ double DeviceSpeed::flops_per_second(DType dtype, double least_dim) const {
   if (found == peak.end())
     throw Error(Code::invalid_argument, cat("the machine's device has no peak for ", dtype_name(dtype)),
                 "add it to \"peak\" in the machine's file");
-  return found->second.at(least_dim) * most * (knee > 0 ? 1 - std::exp(-least_dim / knee) : 1);
+  const double speed = found->second.at(least_dim);
+  if (found->second.points().size() > 1) return speed;
+  return speed * most * (knee > 0 ? 1 - std::exp(-least_dim / knee) : 1);
 }
 
 const LinkLevel& Machine::level_between(int64_t a, int64_t b) const {

@@ -16,9 +16,9 @@ struct DeviceSpeed {
   double memory_bytes = 0;
   Speed bandwidth;      ///< bytes a second that kernels reach, by the bytes that one reads and writes
   double launch_s = 0;  ///< from one kernel's end to the next one's begin
-  std::map<DType, Speed>
-      peak;  ///< floating point operations a second of products, by the operands' type and least dim
-  /// A product whose least dim is n reaches peak * most * (1 - exp(-n / knee)); for a peak that is one number.
+  /// Floating point operations a second of products, by the operands' type and the product's least dim.
+  std::map<DType, Speed> peak;
+  /// Of a peak that is one number, a product whose least dim is n reaches peak * most * (1 - exp(-n / knee)).
   double most = 1, knee = 0;
   /// How often attention reads or writes its scores [heads, queries, keys] in memory in a forward pass, in elements of the
   /// operands' type; 0: it keeps them on the chip.

@@ -37,8 +37,8 @@ struct Plan {
   int64_t micro_batch = 0;           ///< tokens of a data rank
   int zero = 0;
   Recompute recompute = Recompute::off;
-  std::vector<int64_t> seats =
-      {};  ///< pipeline ranks of each stage, which take micro-batches in turn; empty: the schedule's own
+  /// Pipeline ranks of each stage, which take micro-batches in turn; empty: the schedule's own.
+  std::vector<int64_t> seats = {};
 
   int64_t ranks() const { return pipeline * data * tensor; }
   std::string mesh() const;        ///< "pipeline=2,data=4,tensor=8"; "" on one rank

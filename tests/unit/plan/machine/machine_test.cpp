@@ -97,6 +97,10 @@ TEST(Machine, SpeedsMayDependOnSizes) {
   EXPECT_NEAR(device.bandwidth.at(10e6), 4e12, 1e6);
   EXPECT_DOUBLE_EQ(device.bandwidth.at(1e12), 2e12);
   EXPECT_NEAR(device.flops_per_second(DType::bf16, 10), 10e12, 1e6);
+  // Of a peak by sizes, the efficiency that others have is no part.
+  Machine both = parse_machine(text);
+  both.device.most = 0.5;
+  EXPECT_NEAR(both.device.flops_per_second(DType::bf16, 10), 10e12, 1e6);
   EXPECT_NEAR(parse_machine(machine_json(parse_machine(text))).device.moving_s(10e6), device.moving_s(10e6), 1e-9);
 }
 
