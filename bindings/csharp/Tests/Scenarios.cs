@@ -117,7 +117,7 @@ internal sealed class Scenarios {
     using (var server = new Server(new Options().Set("address", "127.0.0.1:0")))
     using (var client = new System.Net.Sockets.TcpClient()) {
       server.Add("gemma", model, generator);
-      string body = "{\"model\": \"gemma\", \"prompt\": \"" + List["stream.prompt"] + "\", \"max_tokens\": 12}";
+      string body = "{\"model\": \"gemma\", \"prompt\": \"" + List["stream.prompt"] + "\", \"max_tokens\": 12, \"temperature\": 0}";
       client.ConnectAsync("127.0.0.1", new Uri(server.Address).Port).Wait();
       System.IO.Stream stream = client.GetStream();
       byte[] call = Encoding.ASCII.GetBytes("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: " +

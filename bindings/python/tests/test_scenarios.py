@@ -99,7 +99,7 @@ class Scenarios(unittest.TestCase):
             server.add("gemma", self.model, self.generator)
             with self.assertRaises(plait.Error):
                 server.add("gemma", self.model, self.generator)
-            body = json.dumps({"model": "gemma", "prompt": LIST["stream.prompt"], "max_tokens": 12}).encode()
+            body = json.dumps({"model": "gemma", "prompt": LIST["stream.prompt"], "max_tokens": 12, "temperature": 0}).encode()
             with urllib.request.urlopen(server.address + "/v1/completions", body, timeout=60) as answer:
                 self.assertEqual(json.load(answer)["usage"]["completion_tokens"], 12)
             self.assertTrue(server.drain(30))

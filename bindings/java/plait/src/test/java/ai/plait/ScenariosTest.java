@@ -118,7 +118,7 @@ class ScenariosTest {
       assertThrows(PlaitException.class, () -> server.add("gemma", model, generator));
       HttpURLConnection call = (HttpURLConnection) new URL(server.address() + "/v1/completions").openConnection();
       call.setDoOutput(true);
-      String body = "{\"model\": \"gemma\", \"prompt\": \"" + Lists.text("stream.prompt") + "\", \"max_tokens\": 12}";
+      String body = "{\"model\": \"gemma\", \"prompt\": \"" + Lists.text("stream.prompt") + "\", \"max_tokens\": 12, \"temperature\": 0}";
       try (OutputStream out = call.getOutputStream()) {
         out.write(body.getBytes(StandardCharsets.UTF_8));
       }
