@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Measures `plait serve` next to llama-server: the same weights from one GGUF file, the same prompts and answers.
+"""Measures `plait serve` next to llama-server and vLLM: the same weights from one GGUF file, the same prompts and answers.
 
-    ./run bench serve [--quick] [--json F] [--streams 1,8,32,128] [--dtype bf16] [--only load,c,open,overload,cancel] [--peers none]
+    ./run bench serve [--quick] [--json F] [--streams 1,8,32,128] [--dtype bf16] [--only load,c,open,overload,cancel]
+                      [--peers llama-server,vllm | none]
 
-Both servers run at once, one of them idle, and take turns round by round; figures are medians of rounds. The first time llama-server is
-built (ten minutes or more), in .cache/llama-server. The servers share the processors with what loads them, whose part is in the figures.
+All servers are there at once, idle but for one, and take turns round by round; figures are medians of rounds. The first time llama-server
+is built (ten minutes or more), in .cache/llama-server, and vLLM fetched, in .venv-peers (8 GB). The servers share the processors with what
+loads them, whose part is in the figures.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import statistics
@@ -29,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODELS = Path(os.environ.get("PLAIT_MODELS", ROOT / "models"))
 LLAMA = ROOT / ".cache" / "llama-server"
+PEERS = Path(os.environ.get("PLAIT_PEERS", ROOT / ".venv-peers"))
 FULL = Sizes((128, 1024), (64, 256), 96)
 QUICK = Sizes((32, 256), (16, 64), 24)
 # Bytes of the cache of one token in 16 bits: Gemma 3 270M has 18 layers with one head of 256 numbers for keys and for values.
@@ -40,10 +45,11 @@ ROUND_FACTOR, ROUND_LEAST = 2, 4
 class Server:
     """A server's process, on a port of its own, until close()."""
 
-    def __init__(self, name, words, ready, threads):
+    def __init__(self, name, words, ready, threads, environment=None):
         self.name, self.log = name, tempfile.NamedTemporaryFile("w+", suffix=".log")
         self.begin = time.monotonic()
-        self.process = subprocess.Popen([str(word) for word in words], stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([str(word) for word in words], stdout=self.log, stderr=self.log, start_new_session=True,
+                                        env={**os.environ, **(environment or {})})
         self.threads = threads
         try:
             self.port = ready(self)
@@ -64,14 +70,21 @@ class Server:
         raise RuntimeError(f"{self.name}: its log lacks {pattern}:\n{Path(self.log.name).read_text(errors='replace')[-2000:]}")
 
     def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.log.close()
 
+    def processes(self):
+        """Directories of /proc: the server's process and those it has begun."""
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                if int(status.read_text().rpartition(") ")[2].split()[2]) == self.process.pid:  # the group
+                    yield status.parent
+
     def resident_mib(self):
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s*(\d+)", text)[1]) / 1024
+        """Of all its processes, pages that they share divided among them."""
+        return sum(int(re.search(r"Pss:\s*(\d+)", (one / "smaps_rollup").read_text())[1]) for one in self.processes()) / 1024
 
     def cpu_s(self, threads=None):
         """Seconds of processor of the process, or of its threads of these names."""
@@ -123,22 +136,56 @@ def llama(model, streams, sizes, threads):
     """Slots for all streams, each with room for the longest call; its cache is f16, its limits are what Plait is given."""
     context = streams * (sizes.prompt[1] + sizes.answer[1] + 32)
 
+    port = free_port()
+    return Server("llama-server", [LLAMA / "bin/llama-server", "-m", model, "--port", port, "--host", "127.0.0.1", "-t", threads, "-tb",
+                                   threads, "-np", streams, "-c", context, "-b", 2048, "-ub", 512], healthy(port), threads)
+
+
+def vllm(model, streams, sizes, threads):
+    """Its scheduler's defaults, but for `streams`; a cache with room for the longest call of each (its least is 1 GiB)."""
+    port, environment = free_port(), PEERS / "vllm/bin"
+    gib = max(1, -(-cache_bytes(streams, sizes) // 2**30))
+    return Server("vllm", [environment / "vllm", "serve", transformers(model, environment / "python"), "--dtype", "bfloat16", "--port", port,
+                           "--host", "127.0.0.1", "--served-model-name", "model", "--max-num-seqs", streams, "--max-model-len",
+                           sizes.prompt[1] + sizes.answer[1] + 32], healthy(port), threads,
+                  {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}", "VLLM_NO_USAGE_STATS": "1",
+                   "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)})
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def healthy(port):
+    """Waits until the server at the port answers `/health`."""
     def ready(server):
-        server.logged(r"listening on http\S*:(\d+)")
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline and server.process.poll() is None:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
                 return port
             except OSError:
                 time.sleep(0.1)
-        raise RuntimeError("llama-server: not ready after 300 s")
+        raise RuntimeError(f"{server.name} is not ready:\n{Path(server.log.name).read_text(errors='replace')[-2000:]}")
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return Server("llama-server", [LLAMA / "bin/llama-server", "-m", model, "--port", port, "--host", "127.0.0.1", "-t", threads, "-tb",
-                                   threads, "-np", streams, "-c", context, "-b", 2048, "-ub", 512], ready, threads)
+    return ready
+
+
+def transformers(model, python):
+    """The directory with the GGUF file's weights as vLLM reads them, made once."""
+    out = MODELS / f"{Path(model).stem}-transformers"
+    if not out.exists():
+        part = out.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        subprocess.run([python, ROOT / "tests/large/gemma_converted.py", "--write", model, part], check=True)
+        subprocess.run([ROOT / "samples/gemma3/fetch.sh"], check=True, stdout=sys.stderr)
+        for side in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            shutil.copy(MODELS / "gemma-3-270m" / side, part)
+        part.rename(out)
+    return out
 
 
 def figures(answers, seconds, busy):
@@ -162,7 +209,7 @@ def requests_of(streams, sizes, seed):
 
 def compare(model, streams, options):
     """{server: {figure: median}} of a closed loop."""
-    makers = {"plait": plait, "llama-server": llama}
+    makers = {"plait": plait, "llama-server": llama, "vllm": vllm}
     servers, rounds = [], {}
     try:
         for name in options.servers:
@@ -355,20 +402,22 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--only", type=lambda text: text.split(","), default=["load", "c", "open", "overload", "cancel"])
-    parser.add_argument("--peers", choices=["all", "none"], default="all")
+    parser.add_argument("--peers", choices=["none", "llama-server", "vllm", "llama-server,vllm"], default="llama-server,vllm")
     parser.add_argument("--model", type=Path, help="a GGUF file instead of Gemma 3 270M's")
     options = parser.parse_args()
     options.sizes = QUICK if options.quick else FULL
     options.rounds = options.rounds or (1 if options.quick else 5)
-    options.servers = ["plait"] + ["llama-server"] * (options.peers == "all")
+    options.servers = ["plait"] + [name for name in options.peers.split(",") if name != "none"]
     return options
 
 
 def main():
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers end with it
-    if options.peers == "all" or not options.model:
+    if "llama-server" in options.servers or not options.model:
         subprocess.run([HERE / "peers/setup_peers.sh", "--server"], check=True, stdout=sys.stderr)
+    if "vllm" in options.servers:
+        subprocess.run([HERE / "peers/setup_peers.sh", "--vllm"], check=True, stdout=sys.stderr)
     model = options.model or weights(options.dtype)
     result = {"machine": machine.describe([]), "threads": options.threads, "model": Path(model).name, "rounds": options.rounds,
               "sizes": {"prompt": options.sizes.prompt, "answer": options.sizes.answer, "shared": options.sizes.shared}}

@@ -2,10 +2,10 @@
 // end by one fixed tree. A packed group has its rows contiguous, with k zero-padded to a multiple of 32.
 #include <cstring>
 
+#include "kernels/cpu/linear/packed_tile.h"
+#include "kernels/cpu/rows/elementwise_loops.h"
 #include "kernels/cpu/simd/avx512_bf16.h"
 #include "kernels/cpu/simd/bf16_dot.h"
-#include "kernels/cpu/rows/elementwise_loops.h"
-#include "kernels/cpu/linear/packed_tile.h"
 
 namespace plait::cpu {
 namespace {
@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t step = 32;  ///< values of k per instruction
 constexpr int most_rows = 6;  ///< 6 x 4 sums are 24 of 32 registers
 constexpr int columns = 4;
+constexpr int single_row_columns = 8;  ///< more streams, which hide more of the memory's latency
 
 int64_t padded(int64_t k) { return (k + step - 1) / step * step; }
 
@@ -28,9 +29,31 @@ void pack_rows(const float* x, int64_t m, int64_t k, int64_t group, std::byte* p
 
 PLAIT_BEGIN_AVX512_BF16
 
-/// Rows of x against COLUMNS rows of w.
+struct Tile {
+  const uint16_t* x;
+  int64_t width;  ///< numbers from a row of x to the next
+  const uint8_t* w;
+  int64_t w_stride;  ///< bytes between rows of w
+  int64_t k;
+  float* y;       ///< ROWS x COLUMNS, without gaps
+  int64_t ahead;  ///< bytes from a row of w to the next tile's, for prefetching; 0: none
+};
+
+/// The sums of each vector's lanes, with the bits of _mm512_reduce_add_ps: halves are added until one lane is left.
+inline __m128 sums_of_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+  const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xEE));
+  __m512 sums = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+  sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, 0x4E));
+  sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, 0xB1));
+  const __m512i first = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+  return _mm512_castps512_ps128(_mm512_permutexvar_ps(first, sums));
+}
+
+/// ROWS rows of x against COLUMNS rows of w.
 template <class Op, int ROWS, int COLUMNS>
-void dot_tile(const uint16_t* x, int64_t width, const uint8_t* w, int64_t k, float* y, int64_t ldy) {
+void dot_tile(const Tile& tile) {
+  const Tile t = tile;
   __m512 sums[ROWS][COLUMNS];
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i)
@@ -39,50 +62,77 @@ void dot_tile(const uint16_t* x, int64_t width, const uint8_t* w, int64_t k, flo
   auto add = [&](int64_t at, __mmask32 mask) {
     __m512i left[ROWS];
 #pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i) left[i] = _mm512_loadu_si512(x + i * width + at);
+    for (int i = 0; i < ROWS; ++i) left[i] = _mm512_loadu_si512(t.x + i * t.width + at);
 #pragma GCC unroll 8
     for (int j = 0; j < COLUMNS; ++j) {
-      __m512i right = _mm512_maskz_loadu_epi16(mask, w + (j * k + at) * 2);
+      __m512i right = _mm512_maskz_loadu_epi16(mask, t.w + j * t.w_stride + at * 2);
 #pragma GCC unroll 8
       for (int i = 0; i < ROWS; ++i) sums[i][j] = Op::dot(sums[i][j], left[i], right);
     }
   };
   int64_t at = 0;
-  for (; at + step <= k; at += step) add(at, 0xFFFFFFFFu);
-  if (at < k) add(at, (__mmask32{1} << (k - at)) - 1);
+  if (t.ahead)
+    for (; at + step <= t.k; at += step) {
 #pragma GCC unroll 8
-  for (int i = 0; i < ROWS; ++i)
+      for (int j = 0; j < COLUMNS; ++j)
+        _mm_prefetch(reinterpret_cast<const char*>(t.w + j * t.w_stride + at * 2 + t.ahead), _MM_HINT_T1);
+      add(at, 0xFFFFFFFFu);
+    }
+  for (; at + step <= t.k; at += step) add(at, 0xFFFFFFFFu);
+  if (at < t.k) add(at, (__mmask32{1} << (t.k - at)) - 1);
 #pragma GCC unroll 8
-    for (int j = 0; j < COLUMNS; ++j) y[i * ldy + j] = _mm512_reduce_add_ps(sums[i][j]);
+  for (int i = 0; i < ROWS; ++i) {
+    if constexpr (COLUMNS == 1) {
+      t.y[i] = _mm512_reduce_add_ps(sums[i][0]);
+    } else {
+#pragma GCC unroll 8
+      for (int j = 0; j < COLUMNS; j += 4)
+        _mm_storeu_ps(t.y + i * COLUMNS + j,
+                      sums_of_lanes(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]));
+    }
+  }
 }
 
 template <class Op, int COLUMNS>
-void dot_rows(int64_t rows, const uint16_t* x, int64_t width, const uint8_t* w, int64_t k, float* y, int64_t ldy) {
+void dot_rows(int64_t rows, const Tile& tile) {
   switch (rows) {
-    case 1: return dot_tile<Op, 1, COLUMNS>(x, width, w, k, y, ldy);
-    case 2: return dot_tile<Op, 2, COLUMNS>(x, width, w, k, y, ldy);
-    case 3: return dot_tile<Op, 3, COLUMNS>(x, width, w, k, y, ldy);
-    case 4: return dot_tile<Op, 4, COLUMNS>(x, width, w, k, y, ldy);
-    case 5: return dot_tile<Op, 5, COLUMNS>(x, width, w, k, y, ldy);
-    case 6: return dot_tile<Op, 6, COLUMNS>(x, width, w, k, y, ldy);
+    case 1: return dot_tile<Op, 1, COLUMNS>(tile);
+    case 2: return dot_tile<Op, 2, COLUMNS>(tile);
+    case 3: return dot_tile<Op, 3, COLUMNS>(tile);
+    case 4: return dot_tile<Op, 4, COLUMNS>(tile);
+    case 5: return dot_tile<Op, 5, COLUMNS>(tile);
+    case 6: return dot_tile<Op, 6, COLUMNS>(tile);
   }
+}
+
+/// Each tile of w is read from memory once, and again from L1 for further rows of x. As in linear_tile.cpp its rows are
+/// COLUMNS parts of the block apart, since the prefetcher follows one stream per page.
+template <class Op, int COLUMNS>
+void dot_columns(const PackedBlock& b) {
+  const int64_t width = padded(b.k), tiles = (b.m + most_rows - 1) / most_rows, row = b.k * 2;
+  const int64_t apart = b.n / COLUMNS;
+  const auto* x = reinterpret_cast<const uint16_t*>(b.packed) + b.begin * width;
+  float sums[most_rows * COLUMNS];
+  Tile t{x, width, b.w, apart * row, b.k, sums, 0};
+  auto rows_of = [&](int64_t j, auto run, int64_t streams) {
+    t.w = b.w + j * row;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t begin = b.m * tile / tiles, rows = b.m * (tile + 1) / tiles - begin;
+      t.x = x + begin * width;
+      t.ahead = tile == 0 && j + 1 < apart ? row : 0;
+      run(rows, t);
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t c = 0; c < streams; ++c) b.y[(begin + i) * b.ldy + j + c * apart] = sums[i * streams + c];
+    }
+  };
+  for (int64_t j = 0; j < apart; ++j) rows_of(j, dot_rows<Op, COLUMNS>, COLUMNS);
+  for (int64_t j = apart * COLUMNS; j < b.n; ++j) rows_of(j, dot_rows<Op, 1>, 1);
 }
 
 template <class Op>
 void dot_block(const PackedBlock& b) {
-  const int64_t width = padded(b.k), tiles = (b.m + most_rows - 1) / most_rows;
-  const auto* x = reinterpret_cast<const uint16_t*>(b.packed) + b.begin * width;
-  for (int64_t j = 0; j < b.n;) {
-    const bool wide = j + columns <= b.n;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t begin = b.m * tile / tiles, rows = b.m * (tile + 1) / tiles - begin;
-      const uint8_t* w = b.w + j * b.k * 2;
-      float* y = b.y + begin * b.ldy + j;
-      if (wide) dot_rows<Op, columns>(rows, x + begin * width, width, w, b.k, y, b.ldy);
-      else dot_rows<Op, 1>(rows, x + begin * width, width, w, b.k, y, b.ldy);
-    }
-    j += wide ? columns : 1;
-  }
+  if (b.m == 1) dot_columns<Op, single_row_columns>(b);
+  else dot_columns<Op, columns>(b);
 }
 
 PLAIT_END_AVX512_BF16

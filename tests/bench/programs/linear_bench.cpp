@@ -95,12 +95,13 @@ class Bench {
   }
 
   /// Walks through memory so that weights come from there and not from a cache, unless m is large. u4 and u8 are
-  /// blocks of 32 with scales in f32 after the codes.
-  nlohmann::ordered_json linear(int64_t m, int64_t n, int64_t k, DType dtype) {
+  /// blocks of 32 with scales in f32 after the codes. `rounded`: x is rounded to bf16, where the kernels do.
+  nlohmann::ordered_json linear(int64_t m, int64_t n, int64_t k, DType dtype, bool rounded) {
     const bool blocked = dtype == DType::u4 || dtype == DType::u8;
     const int bits = dtype_bits(dtype), rank = blocked ? 3 : 2;
     Attributes attributes;
     if (blocked) attributes.set("zero", int64_t{1} << (bits - 1));
+    if (rounded) attributes.set("round_x", int64_t{1});
     OperandInfo inputs[] = {{DType::f32, 2}, {dtype, rank, true}, {}, {DType::f32, 2, true}};
     OperandInfo outputs[] = {{DType::f32, 2}};
     const NodeInfo node{"plait.Linear", attributes, std::span(inputs, blocked ? 4 : 2), outputs};
@@ -138,14 +139,16 @@ class Bench {
     }
     double seconds = median(times), best = *std::min_element(times.begin(), times.end());
     std::printf(
-        "m %4ld  n %5ld  k %4ld  %-4s  %6.1f GB/s (best %6.1f) %4.0f %% of reads  %6.1f GFLOP/s (best %6.1f) %3.0f "
+        "m %4ld  n %5ld  k %4ld  %-9s  %6.1f GB/s (best %6.1f) %4.0f %% of reads  %6.1f GFLOP/s (best %6.1f) %3.0f "
         "%% of fma\n",
-        m, n, k, std::string(dtype_name(dtype)).c_str(), read / seconds * 1e-9, read / best * 1e-9,
-        100 * median(of_reads), flops / seconds * 1e-9, flops / best * 1e-9, 100 * median(of_fma));
+        m, n, k, (std::string(dtype_name(dtype)) + (rounded ? " x bf16" : "")).c_str(), read / seconds * 1e-9,
+        read / best * 1e-9, 100 * median(of_reads), flops / seconds * 1e-9, flops / best * 1e-9,
+        100 * median(of_fma));
     return {{"m", m},
             {"n", n},
             {"k", k},
             {"dtype", dtype_name(dtype)},
+            {"rounded", rounded},
             {"kernel", kernel->isa},
             {"seconds", seconds},
             {"best_seconds", best},
@@ -175,9 +178,13 @@ int main(int argc, char** argv) {
   int threads = words.size() > 1 ? std::atoi(words[1].c_str()) : usable_processors();
   Bench bench(isa, threads);
   figures.about({{"benchmark", "linear"}, {"isa", isa}, {"threads", threads}});
-  for (DType dtype : {DType::u4, DType::u8, DType::bf16, DType::f32})
+  for (auto [dtype, rounded] : {std::pair{DType::u4, false},
+                                {DType::u8, false},
+                                {DType::bf16, false},
+                                {DType::bf16, true},
+                                {DType::f32, false}})
     for (auto [n, k] : {std::pair<int64_t, int64_t>{2048, 640}, {640, 2048}, {1024, 640}, {2048, 2048}, {32768, 640}})
       for (int64_t m : {1, 2, 4, 8, 16, 32, 128, 512})
-        if (n < 10000 || m <= 16) figures.add(bench.linear(m, n, k, dtype));
+        if (n < 10000 || m <= 16) figures.add(bench.linear(m, n, k, dtype, rounded));
   return figures.finish();
 }
