@@ -8,6 +8,7 @@
 #include "core/base/text.h"
 #include "kernels/cpu/attention/attention_tile.h"
 #include "kernels/cpu/attention/register.h"
+#include "kernels/cpu/linear/linear_blocks.h"
 #include "kernels/cpu/simd/share.h"
 
 namespace plait::cpu {
@@ -69,12 +70,14 @@ AttentionSums take_sums(Scratch& scratch, int64_t rows, int64_t e) {
 
 struct Worker {
   float *q, *scores, *sinks;
+  uint32_t* pairs;
   int32_t* positions;
   AttentionSums span, sums;
 
   Worker(Scratch& scratch, const Sizes& s)
       : q(scratch.take<float>(s.most_rows() * s.d)), scores(scratch.take<float>(s.most_rows() * score_stride(s.c))),
-        sinks(scratch.take<float>(s.most_rows())), positions(scratch.take<int32_t>(s.tile_tokens())),
+        sinks(scratch.take<float>(s.most_rows())),
+        pairs(scratch.take<uint32_t>(s.most_rows() * pair_stride(s.d))), positions(scratch.take<int32_t>(s.tile_tokens())),
         span(take_sums(scratch, s.most_rows(), s.e)), sums(take_sums(scratch, s.most_rows(), s.e)) {}
 };
 
@@ -185,7 +188,7 @@ class Attention {
             .dtype = k.dtype, .page_table = call_.inputs[5].as<uint8_t>() + tile.segment * s.table * 4,
             .first_page = 0, .last_page = 0, .scale = state_.scale, .softcap = state_.softcap,
             .window = state_.window, .slopes = sloped ? call_.inputs[7].as<float>() + group * r : nullptr,
-            .sums = worker.span, .scores = worker.scores};
+            .sums = worker.span, .scores = worker.scores, .pairs = worker.pairs};
   }
 
   /// Pages of span `index` that the tile sees; false if there are none.
@@ -258,10 +261,12 @@ KernelStatus run(const KernelCall& call) {
   return Attention(call, attention_tiles(isa)).run();
 }
 
+template <Isa isa>
 bool accepts(const NodeInfo& node) {
   auto dtype = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i].dtype : DType::none; };
   auto optional_f32 = [&](size_t i) { return dtype(i) == DType::none || dtype(i) == DType::f32; };
-  return dtype(0) == DType::f32 && (dtype(1) == DType::f32 || dtype(1) == DType::bf16) && dtype(2) == dtype(1) &&
+  const bool pages = dtype(1) == DType::bf16 || (dtype(1) == DType::f32 && !rounds_x(isa));
+  return dtype(0) == DType::f32 && pages && dtype(2) == dtype(1) &&
          dtype(3) == DType::i32 && dtype(4) == DType::i32 && dtype(5) == DType::i32 && optional_f32(6) &&
          optional_f32(7);
 }
@@ -277,8 +282,9 @@ std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
 
 template <Isa isa>
 void add_for(KernelTable& table) {
-  add_kernel(table, isa, {.op = "plait.PagedAttention", .dtypes = "f32 x f32|bf16", .accepts = accepts,
-                          .prepare = prepare, .scratch_bytes = scratch_bytes, .run = run<isa>});
+  add_kernel(table, isa, {.op = "plait.PagedAttention", .dtypes = rounds_x(isa) ? "f32 x bf16" : "f32 x f32|bf16",
+                          .accepts = accepts<isa>, .prepare = prepare, .scratch_bytes = scratch_bytes,
+                          .run = run<isa>});
 }
 
 }  // namespace
@@ -286,6 +292,7 @@ void add_for(KernelTable& table) {
 void add_attention(KernelTable& table, Isa isa) {
   if (isa == Isa::avx2) add_for<Isa::avx2>(table);
   if (isa == Isa::avx512) add_for<Isa::avx512>(table);
+  if (isa == Isa::avx512_bf16) add_for<Isa::avx512_bf16>(table);
 }
 
 }  // namespace plait::cpu

@@ -54,8 +54,6 @@ void add_values(const float* p, int64_t ldp, Visible keys, const uint8_t* v, int
 HWY_INLINE float largest_lane(V x) { return hn::GetLane(hn::MaxOfLanes(df, x)); }
 HWY_INLINE float exp_of(float x) { return hn::GetLane(exp(hn::Set(df, x))); }
 
-/// Converts scores of one row to weights exp(score - largest); updates largest and total and returns the factor for
-/// previously accumulated values.
 float weigh(const AttentionSpan& s, float* scores, Visible keys, int64_t distance, float slope, float& largest,
             float& total) {
   const V lowest = hn::Set(df, -HUGE_VALF);
@@ -117,34 +115,13 @@ void page_rows(const AttentionSpan& s, int64_t row, const uint8_t* k, const uint
   for (int i = 0; i < ROWS; ++i) shrink[i] = 1, alone(i, common.end, keys[i].end);
 }
 
-template <class T>
-void page(const AttentionSpan& s, int64_t page_index, int64_t place) {
-  const uint8_t *k = s.k_pages + place * s.k_stride, *v = s.v_pages + place * s.v_stride;
-  const int64_t base = page_index * s.c;
-  auto sees = [&](int64_t token) {
-    Visible keys = visible_keys(s.positions[token], s.window, base, s.c);
-    return keys.begin < keys.end;
-  };
-  for (int64_t token = 0; token < s.tokens;) {
-    int64_t end = token;
-    while (end < s.tokens && sees(end)) ++end;
-    cover_rows(token * s.heads, end * s.heads,
-               [&]<int ROWS>(int64_t row) HWY_ATTR { page_rows<T, ROWS>(s, row, k, v, base); });
-    token = std::max(end, token + 1);
-  }
-}
-
 void span(const AttentionSpan& s) {
-  const int64_t rows = s.tokens * s.heads;
-  for (int64_t row = 0; row < rows; ++row) s.sums.largest[row] = -HUGE_VALF, s.sums.total[row] = 0;
-  memset(s.sums.values, 0, static_cast<size_t>(rows * s.e) * sizeof(float));
-  for (int64_t i = s.first_page; i < s.last_page; ++i) {
-    int32_t place;
-    memcpy(&place, s.page_table + i * 4, 4);
-    if (place < 0) continue;  // freed: not visible here (checked by the caller)
-    if (s.dtype == DType::bf16) page<AsBF16>(s, i, place);
-    else page<AsF32>(s, i, place);
-  }
+  each_page(s, [&](const uint8_t* k, const uint8_t* v, int64_t base, int64_t begin, int64_t end) HWY_ATTR {
+    cover_rows(begin, end, [&]<int ROWS>(int64_t row) HWY_ATTR {
+      if (s.dtype == DType::bf16) page_rows<AsBF16, ROWS>(s, row, k, v, base);
+      else page_rows<AsF32, ROWS>(s, row, k, v, base);
+    });
+  });
 }
 
 void merge(const AttentionSums& sums, const AttentionSums& part, int64_t rows, int64_t e) {
@@ -177,7 +154,7 @@ void finish(const AttentionSums& sums, const float* sinks, int64_t rows, int64_t
   }
 }
 
-const AttentionTiles tiles{span, merge, finish};
+const AttentionTiles tiles{span, weigh, merge, finish};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE
@@ -187,7 +164,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace plait::cpu {
 
-const AttentionTiles& attention_tiles(Isa isa) { return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles; }
+const AttentionTiles& attention_tiles(Isa isa) {
+  if (isa >= Isa::avx512_bf16) return bf16_attention_tiles();
+  return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles;
+}
 
 }  // namespace plait::cpu
 #endif

@@ -1,4 +1,7 @@
 // plait.PagedAttention and plait.KvWrite: against the reference, and a query's bits in any company.
+#include <array>
+
+#include "kernels/cpu/attention/attention_tile.h"
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test {
@@ -74,6 +77,18 @@ struct World {
   }
 };
 
+/// Instruction sets with a kernel for these pages, which rounds queries and weights from avx512_bf16 on.
+std::vector<std::string> isas_of(const Case& c) {
+  std::vector<std::string> out;
+  for (const std::string& isa : isas())
+    if (isa == "avx2" || isa == "avx512" || (isa == "avx512_bf16" && c.pages == DType::bf16)) out.push_back(isa);
+  return out;
+}
+void expect_near_reference(const Tensor& y, const Tensor& expected, std::string_view isa) {
+  if (isa == "avx512_bf16") expect_near(y, expected, 0, 1e-2);
+  else expect_near(y, expected, 1e-5, 3e-6);
+}
+
 std::vector<Token> range(int32_t segment, int32_t begin, int32_t end) {
   std::vector<Token> out;
   for (int32_t i = begin; i < end; ++i) out.push_back({segment, i});
@@ -100,11 +115,10 @@ TEST(CpuAttention, EqualsReference) {
     for (Token token : range(2, 60, 64)) tokens.push_back(token);
     tokens.push_back({1, 95});
     Tensor expected = world.run(tokens, 1, "reference");
-    for (const std::string& isa : isas()) {
-      if (isa != "avx2" && isa != "avx512") continue;
+    for (const std::string& isa : isas_of(c)) {
       for (int threads : {1, 2}) {
         SCOPED_TRACE(cat(isa, " d ", c.d, " e ", c.e, " window ", c.window, " threads ", threads));
-        expect_near(world.run(tokens, threads, isa), expected, 1e-5, 3e-6);
+        expect_near_reference(world.run(tokens, threads, isa), expected, isa);
       }
     }
   }
@@ -113,8 +127,7 @@ TEST(CpuAttention, EqualsReference) {
 /// A single token, on one thread, is the measure; its bits must be the same in every mix.
 TEST(CpuAttention, AQueryHasTheSameBitsInAnyCompany) {
   for (const Case& c : cases())
-    for (const std::string& isa : isas()) {
-      if (isa != "avx2" && isa != "avx512") continue;
+    for (const std::string& isa : isas_of(c)) {
       SCOPED_TRACE(cat(isa, " d ", c.d, " e ", c.e, " window ", c.window));
       World world(c, 2, 5, 6), elsewhere(c, 2, 5, 77);
       std::vector<Token> prompt = range(0, 0, 70), mixed = {{1, 3}};
@@ -137,15 +150,14 @@ TEST(CpuAttention, ALongContextIsSplitWithoutChangingBits) {
   for (int64_t window : {0, 700}) {
     Case c{.heads = 4, .groups = 1, .d = 64, .e = 64, .c = 32, .window = window, .pages = DType::bf16};
     World world(c, 1, 80, 8);
-    for (const std::string& isa : isas()) {
-      if (isa != "avx2" && isa != "avx512") continue;
+    for (const std::string& isa : isas_of(c)) {
       for (int32_t position : {511, 512, 2000, 2559}) {
         Tensor alone = world.run({{0, position}}, 1, isa);
         expect_equal_bits(world.run({{0, position}}, 2, isa), alone);
         Tensor chunk = world.run(range(0, position - 40, position + 1), 2, isa);
         EXPECT_EQ(0,
                   std::memcmp(alone.data(), chunk.data() + 40 * alone.bytes(), static_cast<size_t>(alone.bytes())));
-        expect_near(alone, world.run({{0, position}}, 1, "reference"), 1e-5, 3e-6);
+        expect_near_reference(alone, world.run({{0, position}}, 1, "reference"), isa);
       }
     }
   }
@@ -154,12 +166,12 @@ TEST(CpuAttention, ALongContextIsSplitWithoutChangingBits) {
 TEST(CpuAttention, FreedPagesOutsideTheWindowAreNotRead) {
   Case c{.window = 10};
   World world(c, 1, 6, 9);
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : isas_of(c)) {
     Tensor before = world.run({{0, 50}}, 1, isa);
     World freed = world;
-    freed.table = Tensor::of<int32_t>(DType::i32, {1, 6}, std::vector<int32_t>{-1, -1, world.table.as<int32_t>()[2],
-                                                                               world.table.as<int32_t>()[3], -1, -1});
+    freed.table = Tensor::of<int32_t>(
+        DType::i32, {1, 6},
+        std::vector<int32_t>{-1, -1, world.table.as<int32_t>()[2], world.table.as<int32_t>()[3], -1, -1});
     expect_equal_bits(freed.run({{0, 50}}, 1, isa), before);
   }
 }
@@ -168,22 +180,74 @@ TEST(CpuAttention, FreedPagesOutsideTheWindowAreNotRead) {
 TEST(CpuAttention, NaNScoresGiveNaN) {
   for (bool sinks : {false, true})
     for (int64_t first : {0, 15, 2000}) {
-      Case c{.d = 16, .e = 16, .sinks = sinks};
-      World world(c, 1, 160, 8);
-      // Keys of page `column` of a segment are NaN from position `first` on.
-      for (int64_t position = first; position < 2560; ++position) {
-        const int64_t page = world.table.as<int32_t>()[position / c.c];
-        for (int64_t i = 0; i < c.groups * c.d; ++i)
-          set_element(world.k_pages, (page * c.groups * c.d + i) * c.c + position % c.c, NAN);
-      }
-      for (const std::string& isa : {std::string("reference"), std::string("avx2"), std::string("avx512")}) {
-        const std::vector<std::string> there = isas();
-        if (isa != "reference" && std::ranges::find(there, isa) == there.end()) continue;
-        SCOPED_TRACE(cat(isa, " from ", first, sinks ? " with sinks" : ""));
-        const Tensor y = world.run({{0, 2500}}, 2, isa);
-        for (int64_t i = 0; i < y.elements(); ++i) ASSERT_TRUE(std::isnan(element(y, i))) << i;
+      for (DType pages : {DType::f32, DType::bf16}) {
+        Case c{.d = 16, .e = 16, .pages = pages, .sinks = sinks};
+        World world(c, 1, 160, 8);
+        // Keys of page `column` of a segment are NaN from position `first` on.
+        for (int64_t position = first; position < 2560; ++position) {
+          const int64_t page = world.table.as<int32_t>()[position / c.c];
+          for (int64_t i = 0; i < c.groups * c.d; ++i)
+            set_element(world.k_pages, (page * c.groups * c.d + i) * c.c + position % c.c, NAN);
+        }
+        std::vector<std::string> all = isas_of(c);
+        all.emplace_back("reference");
+        for (const std::string& isa : all) {
+          SCOPED_TRACE(cat(isa, " from ", first, sinks ? " with sinks" : ""));
+          const Tensor y = world.run({{0, 2500}}, 2, isa);
+          for (int64_t i = 0; i < y.elements(); ++i) ASSERT_TRUE(std::isnan(element(y, i))) << i;
+        }
       }
     }
+}
+
+/// The loops of bf16 pages with the instructions' stand-ins, where there is AVX-512, against those that round nothing: a tile of tokens,
+/// and each token for itself.
+TEST(CpuAttention, EmulatedPairsOfNumbersAreNearUnroundedOnes) {
+  const std::vector<std::string> there = isas();
+  if (std::ranges::find(there, "avx512") == there.end()) GTEST_SKIP() << "needs AVX-512";
+  for (auto [heads, d, e, c, window] :
+       {std::array<int64_t, 5>{4, 64, 64, 32, 0}, {3, 33, 41, 17, 0}, {2, 20, 70, 48, 9}}) {
+    SCOPED_TRACE(cat("d ", d, " e ", e, " c ", c));
+    const int64_t pages = 3, tokens = 2 * c + 5 > 60 ? 60 : 2 * c + 5, rows = tokens * heads;
+    const Tensor k = random_tensor(DType::bf16, {pages, d, c}, 1), v = random_tensor(DType::bf16, {pages, c, e}, 2);
+    const Tensor q = random_tensor(DType::f32, {rows, d}, 3);
+    std::vector<int32_t> positions(static_cast<size_t>(tokens)), table{2, 0, 1};
+    for (int32_t i = 0; i < tokens; ++i) positions[static_cast<size_t>(i)] = i;
+    auto run = [&](const cpu::AttentionTiles& tiles, int64_t first, int64_t count) {
+      Tensor sums(DType::f32, {2, count * heads}), y(DType::f32, {count * heads, e});
+      std::vector<float> scores(static_cast<size_t>(count * heads * cpu::score_stride(c)));
+      std::vector<uint32_t> pairs(static_cast<size_t>(count * heads * cpu::pair_stride(d)));
+      const cpu::AttentionSums of{sums.as<float>(), sums.as<float>() + count * heads, y.as<float>()};
+      tiles.span({.q = q.as<float>() + first * heads * d,
+                  .tokens = count,
+                  .heads = heads,
+                  .d = d,
+                  .e = e,
+                  .positions = positions.data() + first,
+                  .k_pages = k.as<uint8_t>(),
+                  .v_pages = v.as<uint8_t>(),
+                  .k_stride = d * c * 2,
+                  .v_stride = c * e * 2,
+                  .c = c,
+                  .dtype = DType::bf16,
+                  .page_table = reinterpret_cast<const uint8_t*>(table.data()),
+                  .first_page = 0,
+                  .last_page = pages,
+                  .scale = 0.3f,
+                  .softcap = 0,
+                  .window = window,
+                  .slopes = nullptr,
+                  .sums = of,
+                  .scores = scores.data(),
+                  .pairs = pairs.data()});
+      tiles.finish(of, nullptr, count * heads, e, y.as<float>());
+      return y;
+    };
+    const Tensor together = run(cpu::emulated_bf16_attention_tiles(), 0, tokens);
+    expect_near(together, run(cpu::attention_tiles(cpu::Isa::avx512), 0, tokens), 0, 1e-2);
+    for (int64_t i = 0; i < tokens; ++i)
+      expect_equal_bits(test::rows(together, i * heads, (i + 1) * heads), run(cpu::emulated_bf16_attention_tiles(), i, 1));
+  }
 }
 
 TEST(CpuAttention, RefusesWhatIsOutOfRange) {
