@@ -145,8 +145,8 @@ def vllm(model, streams, sizes, threads):
     """Its scheduler's defaults, but for `streams`; a cache with room for the longest call of each (its least is 1 GiB)."""
     port, environment = free_port(), PEERS / "vllm/bin"
     gib = max(1, -(-cache_bytes(streams, sizes) // 2**30))
-    return Server("vllm", [environment / "vllm", "serve", transformers(model, environment / "python"), "--dtype", "bfloat16", "--port", port,
-                           "--host", "127.0.0.1", "--served-model-name", "model", "--max-num-seqs", streams, "--max-model-len",
+    return Server("vllm", [environment / "vllm", "serve", transformers(model, environment / "python"), "--dtype", "bfloat16", "--port",
+                           port, "--host", "127.0.0.1", "--served-model-name", "model", "--max-num-seqs", streams, "--max-model-len",
                            sizes.prompt[1] + sizes.answer[1] + 32], healthy(port), threads,
                   {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}", "VLLM_NO_USAGE_STATS": "1",
                    "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)})
