@@ -50,12 +50,10 @@ inline int64_t blocked_scratch(const BlockedWeight& w) { return code_group * w.p
 const PackedTiles& panel_tiles(Isa isa);
 
 /// x and w in bf16. The instructions themselves, which must be usable.
-const PackedTiles& bf16_dot_tiles();  ///< for few rows
-const PackedTiles& bf16_tiles();      ///< for any number of rows, with the same bits
+const PackedTiles& bf16_tiles();
 const PackedTiles& amx_tiles();
 /// The same loops with emulated instructions, for tests on other processors (the first needs AVX-512). The last bits
 /// may differ from the hardware's, which flushes subnormal numbers.
-const PackedTiles& emulated_bf16_dot_tiles();
 const PackedTiles& emulated_bf16_tiles();
 const PackedTiles& emulated_amx_tiles();
 

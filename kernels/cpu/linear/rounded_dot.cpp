@@ -1,5 +1,7 @@
 // Rounded dot products with vdpbf16ps: 16 lanes of pairs along k, 32 values of k per step, with lanes added at the
-// end by one fixed tree. A packed group has its rows contiguous, with k zero-padded to a multiple of 32.
+// end by one fixed tree. A packed group has its rows contiguous, with k zero-padded to a multiple of 32. Weights are
+// read in place, for many rows too: outer products of transposed ones were no faster at 512 rows, and slower at 64.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/linear/packed_tile.h"
@@ -13,7 +15,8 @@ namespace {
 constexpr int64_t step = 32;  ///< values of k per instruction
 constexpr int most_rows = 6;  ///< 6 x 4 sums are 24 of 32 registers
 constexpr int columns = 4;
-constexpr int single_row_columns = 8;  ///< more streams, which hide more of the memory's latency
+constexpr int64_t strip_bytes = int64_t{128} << 10;  ///< of w
+constexpr int single_row_columns = 8;                ///< more streams, which hide more of the memory's latency
 
 int64_t padded(int64_t k) { return (k + step - 1) / step * step; }
 
@@ -105,28 +108,36 @@ void dot_rows(int64_t rows, const Tile& tile) {
   }
 }
 
-/// Each tile of w is read from memory once, and again from L1 for further rows of x. As in linear_tile.cpp its rows are
-/// COLUMNS parts of the block apart, since the prefetcher follows one stream per page.
+/// Rows [first, first + m) of x for tile j of w, whose rows are `apart` rows of w from each other.
+template <class Op, int COLUMNS>
+void dot_rows_of(const PackedBlock& b, int64_t first, int64_t m, int64_t j, int64_t apart, int64_t ahead) {
+  const int64_t width = padded(b.k), tiles = (m + most_rows - 1) / most_rows, row = b.k * 2;
+  const auto* x = reinterpret_cast<const uint16_t*>(b.packed) + (b.begin + first) * width;
+  float sums[most_rows * COLUMNS];
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t begin = m * tile / tiles, rows = m * (tile + 1) / tiles - begin;
+    dot_rows<Op, COLUMNS>(rows,
+                          {x + begin * width, width, b.w + j * row, apart * row, b.k, sums, tile == 0 ? ahead : 0});
+    float* y = b.y + (first + begin) * b.ldy + j;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int c = 0; c < COLUMNS; ++c) y[i * b.ldy + c * apart] = sums[i * COLUMNS + c];
+  }
+}
+
+/// Each tile of w is read from memory once. As in linear_tile.cpp its rows are COLUMNS parts of the block apart, since the
+/// prefetcher follows one stream per page. Groups of rows of x stay in L1 for a strip of tiles, which stays in L2 for all
+/// groups.
 template <class Op, int COLUMNS>
 void dot_columns(const PackedBlock& b) {
-  const int64_t width = padded(b.k), tiles = (b.m + most_rows - 1) / most_rows, row = b.k * 2;
-  const int64_t apart = b.n / COLUMNS;
-  const auto* x = reinterpret_cast<const uint16_t*>(b.packed) + b.begin * width;
-  float sums[most_rows * COLUMNS];
-  Tile t{x, width, b.w, apart * row, b.k, sums, 0};
-  auto rows_of = [&](int64_t j, auto run, int64_t streams) {
-    t.w = b.w + j * row;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t begin = b.m * tile / tiles, rows = b.m * (tile + 1) / tiles - begin;
-      t.x = x + begin * width;
-      t.ahead = tile == 0 && j + 1 < apart ? row : 0;
-      run(rows, t);
-      for (int64_t i = 0; i < rows; ++i)
-        for (int64_t c = 0; c < streams; ++c) b.y[(begin + i) * b.ldy + j + c * apart] = sums[i * streams + c];
+  const int64_t row = b.k * 2, apart = b.n / COLUMNS, groups = (b.m + rounded_group - 1) / rounded_group;
+  const int64_t strip = std::max<int64_t>(1, strip_bytes / (COLUMNS * std::max<int64_t>(row, 1)));
+  for (int64_t begin = 0; begin < apart; begin += strip)
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t first = b.m * group / groups, m = b.m * (group + 1) / groups - first;
+      for (int64_t j = begin; j < std::min(begin + strip, apart); ++j)
+        dot_rows_of<Op, COLUMNS>(b, first, m, j, apart, group == 0 && j + 1 < apart ? row : 0);
     }
-  };
-  for (int64_t j = 0; j < apart; ++j) rows_of(j, dot_rows<Op, COLUMNS>, COLUMNS);
-  for (int64_t j = apart * COLUMNS; j < b.n; ++j) rows_of(j, dot_rows<Op, 1>, 1);
+  for (int64_t j = apart * COLUMNS; j < b.n; ++j) dot_rows_of<Op, 1>(b, 0, b.m, j, 0, 0);
 }
 
 template <class Op>
@@ -146,7 +157,7 @@ constexpr PackedTiles hardware = tiles_of(dot_block<Hardware>), emulated = tiles
 
 }  // namespace
 
-const PackedTiles& bf16_dot_tiles() { return hardware; }
-const PackedTiles& emulated_bf16_dot_tiles() { return emulated; }
+const PackedTiles& bf16_tiles() { return hardware; }
+const PackedTiles& emulated_bf16_tiles() { return emulated; }
 
 }  // namespace plait::cpu
