@@ -16,6 +16,7 @@ constexpr int64_t step = 32;  ///< values of k per instruction
 constexpr int most_rows = 6;  ///< 6 x 4 sums are 24 of 32 registers
 constexpr int columns = 4;
 constexpr int64_t strip_bytes = int64_t{128} << 10;  ///< of w
+constexpr int64_t memory_rows = 64;                  ///< rows of x up to which reading w matters
 constexpr int single_row_columns = 8;                ///< more streams, which hide more of the memory's latency
 
 int64_t padded(int64_t k) { return (k + step - 1) / step * step; }
@@ -38,7 +39,8 @@ struct Tile {
   const uint8_t* w;
   int64_t w_stride;  ///< bytes between rows of w
   int64_t k;
-  float* y;       ///< ROWS x COLUMNS, without gaps
+  float* y;  ///< row i at y + i * ldy, or without gaps
+  int64_t ldy;
   int64_t ahead;  ///< bytes from a row of w to the next tile's, for prefetching; 0: none
 };
 
@@ -53,10 +55,11 @@ inline __m128 sums_of_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm512_castps512_ps128(_mm512_permutexvar_ps(first, sums));
 }
 
-/// ROWS rows of x against COLUMNS rows of w.
-template <class Op, int ROWS, int COLUMNS>
+/// ROWS rows of x against COLUMNS rows of w. GAPS: as ldy says.
+template <class Op, int ROWS, int COLUMNS, bool GAPS>
 void dot_tile(const Tile& tile) {
   const Tile t = tile;
+  const int64_t ldy = GAPS ? t.ldy : COLUMNS;
   __m512 sums[ROWS][COLUMNS];
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i)
@@ -86,64 +89,68 @@ void dot_tile(const Tile& tile) {
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i) {
     if constexpr (COLUMNS == 1) {
-      t.y[i] = _mm512_reduce_add_ps(sums[i][0]);
+      t.y[i * ldy] = _mm512_reduce_add_ps(sums[i][0]);
     } else {
 #pragma GCC unroll 8
       for (int j = 0; j < COLUMNS; j += 4)
-        _mm_storeu_ps(t.y + i * COLUMNS + j,
-                      sums_of_lanes(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]));
+        _mm_storeu_ps(t.y + i * ldy + j, sums_of_lanes(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]));
     }
   }
 }
 
-template <class Op, int COLUMNS>
+template <class Op, int COLUMNS, bool GAPS>
 void dot_rows(int64_t rows, const Tile& tile) {
   switch (rows) {
-    case 1: return dot_tile<Op, 1, COLUMNS>(tile);
-    case 2: return dot_tile<Op, 2, COLUMNS>(tile);
-    case 3: return dot_tile<Op, 3, COLUMNS>(tile);
-    case 4: return dot_tile<Op, 4, COLUMNS>(tile);
-    case 5: return dot_tile<Op, 5, COLUMNS>(tile);
-    case 6: return dot_tile<Op, 6, COLUMNS>(tile);
+    case 1: return dot_tile<Op, 1, COLUMNS, GAPS>(tile);
+    case 2: return dot_tile<Op, 2, COLUMNS, GAPS>(tile);
+    case 3: return dot_tile<Op, 3, COLUMNS, GAPS>(tile);
+    case 4: return dot_tile<Op, 4, COLUMNS, GAPS>(tile);
+    case 5: return dot_tile<Op, 5, COLUMNS, GAPS>(tile);
+    case 6: return dot_tile<Op, 6, COLUMNS, GAPS>(tile);
   }
 }
 
-/// Rows [first, first + m) of x for tile j of w, whose rows are `apart` rows of w from each other.
-template <class Op, int COLUMNS>
+/// Rows [first, first + m) of x for the tile of w that begins at row j. Its rows are `apart` rows from each other, or ADJACENT.
+template <class Op, int COLUMNS, bool ADJACENT>
 void dot_rows_of(const PackedBlock& b, int64_t first, int64_t m, int64_t j, int64_t apart, int64_t ahead) {
   const int64_t width = padded(b.k), tiles = (m + most_rows - 1) / most_rows, row = b.k * 2;
   const auto* x = reinterpret_cast<const uint16_t*>(b.packed) + (b.begin + first) * width;
   float sums[most_rows * COLUMNS];
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t begin = m * tile / tiles, rows = m * (tile + 1) / tiles - begin;
-    dot_rows<Op, COLUMNS>(rows,
-                          {x + begin * width, width, b.w + j * row, apart * row, b.k, sums, tile == 0 ? ahead : 0});
     float* y = b.y + (first + begin) * b.ldy + j;
-    for (int64_t i = 0; i < rows; ++i)
-      for (int c = 0; c < COLUMNS; ++c) y[i * b.ldy + c * apart] = sums[i * COLUMNS + c];
+    dot_rows<Op, COLUMNS, ADJACENT>(rows, {x + begin * width, width, b.w + j * row, ADJACENT ? row : apart * row, b.k,
+                                           ADJACENT ? y : sums, b.ldy, tile == 0 ? ahead : 0});
+    if constexpr (!ADJACENT)
+      for (int64_t i = 0; i < rows; ++i)
+        for (int c = 0; c < COLUMNS; ++c) y[i * b.ldy + c * apart] = sums[i * COLUMNS + c];
   }
 }
 
-/// Each tile of w is read from memory once. As in linear_tile.cpp its rows are COLUMNS parts of the block apart, since the
-/// prefetcher follows one stream per page. Groups of rows of x stay in L1 for a strip of tiles, which stays in L2 for all
+/// Each tile of w is read from memory once. Groups of rows of x stay in L1 for a strip of tiles, which stays in L2 for all
 /// groups.
-template <class Op, int COLUMNS>
+template <class Op, int COLUMNS, bool ADJACENT>
 void dot_columns(const PackedBlock& b) {
-  const int64_t row = b.k * 2, apart = b.n / COLUMNS, groups = (b.m + rounded_group - 1) / rounded_group;
+  const int64_t row = b.k * 2, tiles = b.n / COLUMNS, groups = (b.m + rounded_group - 1) / rounded_group;
   const int64_t strip = std::max<int64_t>(1, strip_bytes / (COLUMNS * std::max<int64_t>(row, 1)));
-  for (int64_t begin = 0; begin < apart; begin += strip)
+  const int64_t next = ADJACENT ? COLUMNS : 1;
+  for (int64_t begin = 0; begin < tiles; begin += strip)
     for (int64_t group = 0; group < groups; ++group) {
       const int64_t first = b.m * group / groups, m = b.m * (group + 1) / groups - first;
-      for (int64_t j = begin; j < std::min(begin + strip, apart); ++j)
-        dot_rows_of<Op, COLUMNS>(b, first, m, j, apart, group == 0 && j + 1 < apart ? row : 0);
+      for (int64_t tile = begin; tile < std::min(begin + strip, tiles); ++tile)
+        dot_rows_of<Op, COLUMNS, ADJACENT>(b, first, m, tile * next, tiles,
+                                           group == 0 && tile + 1 < tiles ? next * row : 0);
     }
-  for (int64_t j = apart * COLUMNS; j < b.n; ++j) dot_rows_of<Op, 1>(b, 0, b.m, j, 0, 0);
+  for (int64_t j = tiles * COLUMNS; j < b.n; ++j) dot_rows_of<Op, 1, true>(b, 0, b.m, j, 1, 0);
 }
 
+/// For few rows of x, as in linear_tile.cpp, the rows of a tile of w are parts of the block apart, since the prefetcher follows
+/// one stream per page. Many rows of x hide the memory, and results of adjacent ones are stored at once.
 template <class Op>
 void dot_block(const PackedBlock& b) {
-  if (b.m == 1) dot_columns<Op, single_row_columns>(b);
-  else dot_columns<Op, columns>(b);
+  if (b.m == 1) dot_columns<Op, single_row_columns, false>(b);
+  else if (b.m <= memory_rows) dot_columns<Op, columns, false>(b);
+  else dot_columns<Op, columns, true>(b);
 }
 
 PLAIT_END_AVX512_BF16
