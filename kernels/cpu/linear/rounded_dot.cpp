@@ -55,7 +55,7 @@ inline __m128 sums_of_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm512_castps512_ps128(_mm512_permutexvar_ps(first, sums));
 }
 
-/// ROWS rows of x against COLUMNS rows of w. GAPS: as ldy says.
+/// ROWS rows of x against COLUMNS rows of w. GAPS: rows of y are ldy apart.
 template <class Op, int ROWS, int COLUMNS, bool GAPS>
 void dot_tile(const Tile& tile) {
   const Tile t = tile;
