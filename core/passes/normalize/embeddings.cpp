@@ -90,8 +90,11 @@ class EmbeddingsProbe {
     for (size_t k = 0; k < body.inputs.size() && k + 1 < node.inputs.size(); ++k) {
       if (!depends(node.inputs[k + 1])) continue;
       const ValueId own = body.inputs[k];
-      const auto has = [&](const std::vector<ValueId>& list) { return std::find(list.begin(), list.end(), own) != list.end(); };
-      if (has(body.outputs) || std::any_of(body.nodes.begin(), body.nodes.end(), [&](const Node& one) { return has(one.inputs); }))
+      const auto has = [&](const std::vector<ValueId>& list) {
+        return std::find(list.begin(), list.end(), own) != list.end();
+      };
+      if (has(body.outputs) ||
+          std::any_of(body.nodes.begin(), body.nodes.end(), [&](const Node& one) { return has(one.inputs); }))
         return true;
     }
     return false;
