@@ -148,9 +148,9 @@ PLAIT_API plait_status plait_tensor_part(plait_tensor* list, int64_t index, plai
 /* The bytes of a text result, NUL-terminated (use plait_view for its length if it may contain NULs). "" and a last
  * error for other tensors. Valid until the tensor is released. */
 PLAIT_API const char* plait_tensor_text(plait_tensor* tensor);
-/* An array from NumPy's .npy file, in C order. `expected` may be NONE: NumPy has no bf16 and no 8-bit floats, so void or unsigned
- * elements of that size are read as those; strings ("<U", "|S") as STRING. NOT_FOUND, IO, BAD_MODEL (damaged), UNSUPPORTED (its elements
- * are neither numbers nor strings). */
+/* An array from NumPy's .npy file, or FILE.npz/NAME from an archive of numpy.savez, in C order. `expected` may be NONE: NumPy has no bf16
+ * and no 8-bit floats, so void or unsigned elements of that size are read as those; strings ("<U", "|S") as STRING. NOT_FOUND, IO,
+ * BAD_MODEL (damaged), UNSUPPORTED (its elements are neither numbers nor strings). */
 PLAIT_API plait_status plait_tensor_read(const char* path, plait_dtype expected, plait_tensor** out);
 /* Writes such a file, replacing one of that name. IO; UNSUPPORTED for dtypes below a byte, and strings that are no UTF-8. */
 PLAIT_API plait_status plait_tensor_write(plait_tensor* tensor, const char* path);

@@ -1,8 +1,12 @@
 // Tensors of the C API.
+#include <filesystem>
+#include <string_view>
+
 #include "bindings/c/objects.h"
 #include "core/base/file_writer.h"
 #include "core/base/mapped_file.h"
 #include "core/base/npy.h"
+#include "core/base/npz.h"
 #include "core/base/packed_list.h"
 #include "core/base/strings.h"
 
@@ -178,8 +182,13 @@ const char* plait_tensor_text(plait_tensor* tensor) {
 plait_status plait_tensor_read(const char* path, plait_dtype expected, plait_tensor** out) {
   return create(out, [&] {
     const std::string name(required(path, "path"));
-    auto file = read_file(name);
+    // The array of an archive, unless that is a folder.
+    constexpr std::string_view archive = ".npz/";
+    const size_t at = name.rfind(archive);
+    const bool inside = at != std::string::npos && !std::filesystem::is_directory(name.substr(0, at + 4));
+    std::shared_ptr<const Blob> file = read_file(inside ? name.substr(0, at + 4) : name);
     try {
+      if (inside) file = npz_member(*file, std::string_view(name).substr(at + archive.size()));
       return share(read_npy(file, static_cast<DType>(expected)));
     } catch (const Error& error) {
       throw Error(error.code(), cat(quote(name), ": ", error.message()), error.hint());

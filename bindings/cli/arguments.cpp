@@ -367,8 +367,10 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   run.footer("NumPy has no bf16: files of '<V2' or uint16 are read as bf16, and '<V2' is written.");
   add_model_arguments(run, arguments.run);
   add_trace_argument(run, arguments.run);
-  run.add_option("--input", arguments.run.inputs, "NAME=FILE.npy, one per input of the graph; a sequence is a folder "
-                                                      "with its parts: 0.npy, 1.npy and so on")
+  run.add_option("--input", arguments.run.inputs,
+                 "NAME=FILE.npy, one per input of the graph; or NAME=FILE.npz, for the array NAME of an archive (FILE.npz/OTHER for "
+                 "another); or JSON: 'ids=[[1, 2]]', 'texts=[\"a\", \"b\"]'; a sequence is a folder with its parts: 0.npy, "
+                 "1.npy and so on")
       ->allow_extra_args(false);
   run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each requested output")
       ->allow_extra_args(false)

@@ -1,10 +1,12 @@
-// plait run: runs a graph as written, with tensors from and to .npy files, and lists from and to folders of such.
+// plait run: runs a graph as written, with tensors from and to .npy files (also in .npz archives, or written as JSON), and lists
+// from and to folders of such.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 
 #include "bindings/cli/common.h"
+#include "bindings/cli/json_tensor.h"
 
 namespace plait::cli {
 namespace {
@@ -20,9 +22,11 @@ std::string part_file(const std::string& folder, size_t index) {
   return (std::filesystem::path(folder) / (std::to_string(index) + ".npy")).string();
 }
 
-plait_api::Tensor read_operand(const plait_operand* operand, const std::string& file) {
+/// An archive has an array of the operand's name; FILE.npz/NAME is another.
+plait_api::Tensor read_operand(const plait_operand* operand, const std::string& name, const std::string& file) {
   const plait_dtype dtype = operand ? operand->dtype : PLAIT_NONE;
-  if (!operand || !operand->is_list) return plait_api::Tensor::read(file, dtype);
+  if (operand && !operand->is_list && is_json(file)) return tensor_of_json(file, dtype, name);
+  if (!operand || !operand->is_list) return plait_api::Tensor::read(file.ends_with(".npz") ? file + "/" + name : file, dtype);
   if (!std::filesystem::is_directory(file))
     throw UsageError("input " + std::string(operand->name) + " is a sequence or an optional: " + file +
                      " has to be a folder with its parts, 0.npy, 1.npy and so on");
@@ -75,7 +79,7 @@ int run_graph(const RunArguments& arguments) {
   plait_api::Session session(model, options.rest);
   std::vector<plait_api::Tensor> tensors;
   const std::vector<plait_operand> given = session.inputs(), made = session.outputs();
-  for (const auto& [name, file] : in_files) tensors.push_back(read_operand(operand_of(given, name), file));
+  for (const auto& [name, file] : in_files) tensors.push_back(read_operand(operand_of(given, name), name, file));
   std::vector<std::pair<std::string, const plait_api::Tensor*>> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) inputs.emplace_back(in_files[i].first, &tensors[i]);
   std::vector<std::string> names;

@@ -29,6 +29,55 @@ bool spin(int64_t limit_ns, Done done) {
   }
 }
 
+/// `pending_` as the gate of a round: how many workers are inside, how many came, whether it is closed to others, and the low bits of the
+/// round's number.
+struct Gate {
+  static constexpr int counted = 10;  ///< bits of a number of workers
+  static constexpr int32_t came = 1 << counted, closed = 1 << 2 * counted, inside = came - 1;
+  static constexpr uint32_t rounds = (1u << 31 >> 2 * counted) - 1;
+
+  static int32_t of(uint32_t round) { return static_cast<int32_t>((round & rounds) << (2 * counted + 1)); }
+  static bool belongs(int32_t gate, uint32_t round) { return (gate & ~(2 * closed - 1)) == of(round); }
+  static bool is_empty(int32_t gate) { return (gate & inside) == 0; }
+  static int32_t arrived(int32_t gate) { return (gate & (closed - came)) / came; }
+};
+
+/// Whether there is an open round that this worker has not seen; it is then in it.
+bool join(std::atomic<int32_t>& pending, const std::atomic<uint32_t>& rounds, uint32_t& seen) {
+  for (;;) {
+    const uint32_t round = rounds.load(std::memory_order_acquire);
+    int32_t gate = pending.load(std::memory_order_acquire);
+    if (round == seen) return false;
+    if (!Gate::belongs(gate, round)) continue;  // the caller is between the two
+    if (gate & Gate::closed) {
+      seen = round;
+      return false;
+    }
+    if (!pending.compare_exchange_weak(gate, gate + Gate::came + 1, std::memory_order_acq_rel)) continue;
+    seen = round;
+    return true;
+  }
+}
+
+/// Opens a round, does the caller's part, and waits for `workers` to have come and all that came to have left.
+void hold_round(std::atomic<int32_t>& pending, std::atomic<uint32_t>& rounds, int64_t spin_ns, size_t workers,
+                FunctionRef<void()> own) {
+  const uint32_t round = rounds.load(std::memory_order_relaxed) + 1;
+  pending.store(Gate::of(round), std::memory_order_release);
+  rounds.store(round, std::memory_order_release);
+  rounds.notify_all();
+  own();
+  if (workers == 0) pending.fetch_or(Gate::closed, std::memory_order_acq_rel);
+  int32_t gate = 0;
+  auto ended = [&] {
+    gate = pending.load(std::memory_order_acquire);
+    return Gate::is_empty(gate) && Gate::arrived(gate) >= static_cast<int32_t>(workers);
+  };
+  if (!spin(spin_ns, ended))
+    while (!ended()) pending.wait(gate);
+  pending.fetch_or(Gate::closed, std::memory_order_acq_rel);
+}
+
 }  // namespace
 
 int usable_processors() {
@@ -44,6 +93,7 @@ ThreadPool::ThreadPool(int threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
+  pending_.store(Gate::of(round_.load() + 1) | Gate::closed);
   round_.fetch_add(1);
   round_.notify_all();
   for (auto& thread : threads_) thread.join();
@@ -59,27 +109,21 @@ void ThreadPool::call(int worker) {
 }
 
 void ThreadPool::loop(int worker) {
-  for (uint32_t seen = 0;; ++seen) {
+  for (uint32_t seen = 0;;) {
     if (!spin(spin_ns_, [&] { return round_.load(std::memory_order_acquire) != seen; })) round_.wait(seen);
     if (stop_.load()) return;
+    if (!join(pending_, round_, seen)) continue;
     call(worker);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    pending_.fetch_sub(1, std::memory_order_acq_rel);
+    pending_.notify_one();
   }
 }
 
 void ThreadPool::run(FunctionRef<void(int)> task) {
   if (threads_.empty()) return task(0);
   task_ = &task;
-  pending_.store(static_cast<int32_t>(threads_.size()), std::memory_order_relaxed);
-  round_.fetch_add(1, std::memory_order_release);
-  round_.notify_all();
-  call(0);
-  if (!spin(spin_ns_, [&] { return pending_.load(std::memory_order_acquire) == 0; }))
-    for (int32_t left; (left = pending_.load(std::memory_order_acquire)) != 0;) pending_.wait(left);
-  if (error_) {
-    auto error = std::exchange(error_, nullptr);
-    std::rethrow_exception(error);
-  }
+  hold_round(pending_, round_, spin_ns_, threads_.size(), [&] { call(0); });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void ThreadPool::for_each(int64_t count, FunctionRef<void(int64_t, int)> task) {
@@ -91,8 +135,14 @@ void ThreadPool::for_each(int64_t count, FunctionRef<void(int64_t, int)> task) {
       task(item, worker);
     }
   };
-  if (threads_.empty() || count <= 1) work(0);
-  else run(work);
+  if (threads_.empty() || count <= 1) {
+    work(0);
+  } else {
+    const FunctionRef<void(int)> task(work);
+    task_ = &task;
+    hold_round(pending_, round_, spin_ns_, 0, [&] { call(0); });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
   // Each worker runs until there is no item, or it stops.
   if (next.load(std::memory_order_relaxed) < count) throw Error(Code::cancelled, "the work was cancelled");
 }

@@ -25,8 +25,8 @@ class ThreadPool {
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
   /// Calls task(worker) once on every worker in [0, size()), worker 0 being the caller, and returns when all have
-  /// ended.
-  /// Rethrows the first exception of a task.
+  /// ended. Rethrows the first exception of a task. for_each, in contrast, waits for no worker that has not begun: where
+  /// other processes have the processors, its items end without it.
   void run(FunctionRef<void(int worker)> task);
 
   /// Calls task(item, worker) for each item in [0, count), scheduled dynamically: results must not depend on which
@@ -46,7 +46,7 @@ class ThreadPool {
   const FunctionRef<void(int)>* task_ = nullptr;
   const std::atomic<bool>* flag_ = nullptr;
   alignas(64) std::atomic<uint32_t> round_{0};   ///< goes up by one for each run; workers wait for it to move
-  alignas(64) std::atomic<int32_t> pending_{0};  ///< workers still busy with this round
+  alignas(64) std::atomic<int32_t> pending_{0};  ///< who takes part in this round (Gate in the source); the caller waits
   std::atomic<bool> stop_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;

@@ -186,7 +186,7 @@ constexpr Row image[] = {
     {"MaxUnpool", 9, "floats, I:i64, I"},
     {"NonMaxSuppression", 10, "f32, f32, i64, f32, f32"},
     {"QLinearConv", 10, "A:u8 i8, f32, A, B:u8 i8, f32, B, f32, C:u8 i8, i32"},
-    {"Resize", 10, "any, floats, f32, i64"},
+    {"Resize", 10, "values, floats, f32, i64"},
     {"RoiAlign", 10, "T:floats, T, i64"},
 };
 
@@ -228,7 +228,7 @@ void register_claims(OpSet& ops) {
            .written_as = "ScatterElements"});
   ops.add({.name = "Upsample", .inputs = "x scales?", .outputs = "y", .attributes = {{"mode", "string", "nearest"}},
            .doc = "x with repeated or interpolated elements", .since = 10, .written_as = "Resize"});
-  ops.claim("Upsample", 7, "any, f32");
+  ops.claim("Upsample", 7, "values, f32");
   for (const auto& [name, doc] : {std::pair("HannWindow", "a raised cosine"), std::pair("HammingWindow", "a raised cosine on a step"),
                                   std::pair("BlackmanWindow", "a sum of two cosines")}) {
     ops.add({.name = name, .inputs = "size", .outputs = "output",

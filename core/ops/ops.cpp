@@ -57,7 +57,8 @@ void register_ops(OpSet& ops) {
     family(ops);
   for (auto additions : {register_claims, register_own_claims, register_arithmetic_gradients, register_attention_gradients,
                          register_image_gradients, register_index_gradients, register_layer_gradients, register_layout_gradients,
-                         register_linear_gradients, register_reduction_gradients, register_unary_gradients})
+                         register_linear_gradients, register_reduction_gradients, register_sampling_gradients,
+                         register_signal_gradients, register_unary_gradients})
     additions(ops);
 }
 

@@ -19,19 +19,6 @@ const std::vector<AttributeRow> conv_attributes{{"activation", "string", "none"}
                          {"scale", "float", "0"},
                          {"update_rule", "string", "gated_delta"}};
 
-/// Result k is the gradient of operand `of[k]`.
-template <int... of>
-void infer_gradients(InferContext& context) {
-  int k = 0;
-  for (const int operand : {of...}) {
-    if (k < context.outputs() && context.wants(k)) {
-      context.set_type(k, context.dtype(operand));
-      if (const Dims* dims = context.dims(operand)) context.set_dims(k, *dims);
-    }
-    ++k;
-  }
-}
-
 void of_packed_conv(GradientContext& context) {
   std::vector<ValueId> inputs{context.gradient()};
   inputs.insert(inputs.end(), context.node().inputs.begin(), context.node().inputs.end());

@@ -4,6 +4,7 @@
 #include <onnx-ml.pb.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "core/base/error.h"
@@ -74,18 +75,49 @@ void check_body_names(const OpSchema& row, const Node& node) {
       throw Error(Code::bad_model, cat(row.name, " has no attribute ", quote(name), " that is a graph"));
 }
 
-/// Before opset 9 the lengths of a Scan's sequences were its first operand.
-void drop_lengths(Node& node) {
+/// Before opset 9 the lengths of a Scan's sequences, one for each sample, were its first operand.
+ValueId take_lengths(Node& node) {
   if (node.inputs.empty()) throw Error(Code::bad_model, "Scan has no inputs");
-  if (node.inputs[0] != no_value)
-    throw Error(Code::unsupported, "sequence_lens of a Scan before opset 9",
-                "pad the sequences, and convert the model to opset 9 or later");
+  const ValueId out = node.inputs[0];
   node.inputs.erase(node.inputs.begin());
+  return out;
 }
+
+/// A Scan over one sample, whose sequences are the first `length` elements of `sequences`, and its results are filled up with zeros.
+class ShortScan {
+ public:
+  /// `length` is a scalar.
+  ShortScan(Graph& sample, const Node& node, ValueId length, ValueId sequence) : sample_(sample), opset_(node.opset) {
+    zero_ = numbers({0});
+    length_ = add("Unsqueeze", {length, zero_});
+    Attributes first;
+    first.set("start", int64_t{0});
+    first.set("end", int64_t{1});
+    missing_ = add("Sub", {add("Shape", {sequence}, std::move(first)), length_});
+  }
+  ValueId cut(ValueId sequence) { return add("Slice", {sequence, zero_, length_, zero_}); }
+  ValueId filled(ValueId result) {
+    Attributes axis;
+    axis.set("axis", int64_t{0});
+    return add("Pad", {result, add("Concat", {zero_, missing_}, std::move(axis)), no_value, zero_});
+  }
+
+ private:
+  ValueId numbers(const std::vector<int64_t>& values) { return sample_.add_constant(Tensor::of_ints(values)); }
+  ValueId add(const char* op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    Node& node = sample_.add_node(op, std::move(inputs), 1, std::move(attributes));
+    node.opset = opset_;
+    return node.outputs[0];
+  }
+
+  Graph& sample_;
+  int32_t opset_;
+  ValueId zero_ = no_value, length_ = no_value, missing_ = no_value;
+};
 
 /// Such a Scan has a batch as first dim of all states and sequences: a Scan over samples, whose body is a Scan over one sample. `own`:
 /// inputs without captures.
-void scan_each_sample(Node& node, size_t own) {
+void scan_each_sample(Node& node, size_t own, ValueId lengths) {
   const int64_t scanned = node.attributes.integer("num_scan_inputs", 0), states = static_cast<int64_t>(own) - scanned;
   if (scanned < 1 || states < 0)
     throw Error(Code::bad_model, cat("attribute \"num_scan_inputs\" is ", scanned, ", of ", own, " states and sequences"));
@@ -93,6 +125,15 @@ void scan_each_sample(Node& node, size_t own) {
   std::vector<ValueId> operands;
   for (size_t i = 0; i < node.inputs.size(); ++i) operands.push_back(sample->add_value({}));
   sample->inputs = operands;
+  std::optional<ShortScan> shortened;
+  const auto first = static_cast<size_t>(states);
+  if (lengths != no_value) {
+    const ValueId length = sample->add_value({});
+    sample->inputs.insert(sample->inputs.begin() + static_cast<std::ptrdiff_t>(own), length);
+    node.inputs.insert(node.inputs.begin() + static_cast<std::ptrdiff_t>(own), lengths);
+    shortened.emplace(*sample, node, length, operands[first]);
+    for (size_t i = first; i < own; ++i) operands[i] = shortened->cut(operands[i]);
+  }
   Attributes attributes;
   attributes.set("num_scan_inputs", scanned);
   attributes.set("carried", states);
@@ -102,9 +143,11 @@ void scan_each_sample(Node& node, size_t own) {
   inner.name = node.name;
   inner.opset = node.opset;
   sample->outputs = inner.outputs;
+  for (size_t i = first; shortened && i < sample->outputs.size(); ++i)
+    sample->outputs[i] = shortened->filled(sample->outputs[i]);
   node.bodies = {{"body", std::move(sample)}};
   node.attributes.erase("directions");
-  node.attributes.set("num_scan_inputs", static_cast<int64_t>(own));
+  node.attributes.set("num_scan_inputs", static_cast<int64_t>(own) + (lengths != no_value));
   node.attributes.set("carried", int64_t{0});
 }
 
@@ -205,10 +248,10 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   }
   to_newest(scope.graph, node, opset);
   const bool batched = node.op == "Scan" && opset < 9;
-  if (batched) drop_lengths(node);
+  const ValueId lengths = batched ? take_lengths(node) : no_value;
   const size_t own_inputs = node.inputs.size();
   if (!bodies.empty()) read_bodies(scope, node, bodies);
-  if (batched && !bodies.empty()) scan_each_sample(node, own_inputs);
+  if (batched && !bodies.empty()) scan_each_sample(node, own_inputs, lengths);
   for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) {
     if (scope.graph.nodes[i].opset == 0) scope.graph.nodes[i].opset = node.opset;  // not of an inlined body
     scope.graph.nodes[i].stage = node.stage;

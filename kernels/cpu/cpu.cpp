@@ -37,6 +37,8 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_elementwise(table, isa);
     add_steps(table, isa);
     add_matmul(table, isa);
+    add_integer_products(table, isa);
+    add_quantize(table, isa);
     add_cross_entropy(table, isa);
     add_head_loss(table, isa);
     add_packed_attention(table, isa);
@@ -46,6 +48,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_reduce(table, isa);
     add_transpose(table, isa);
     add_convolution(table, isa);
+    add_integer_convolution(table, isa);
     add_pooling(table, isa);
     add_channels_last_conv(table, isa);
     add_channels_last_pool(table, isa);
@@ -53,6 +56,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_transposed_convolution(table, isa);
     add_recurrent(table, isa);
     add_layers(table, isa);
+    add_layers_back(table, isa);
     add_packed_recurrent(table, isa);
   }
 }

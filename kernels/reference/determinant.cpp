@@ -1,8 +1,9 @@
-// Det: determinants of square matrices.
+// Determinants of square matrices, and their gradients.
 #include <cmath>
 #include <utility>
 
 #include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/multiply.h"
 #include "kernels/reference/base/numbers.h"
 #include "kernels/reference/families.h"
 
@@ -43,8 +44,34 @@ KernelStatus det(const KernelCall& call) {
   return {};
 }
 
+/// The determinant without row `row` and column `column`, with the sign of its place.
+double cofactor(const double* matrix, int64_t n, int64_t row, int64_t column) {
+  std::vector<double> minor;
+  for (int64_t i = 0; i < n * n; ++i)
+    if (i / n != row && i % n != column) minor.push_back(matrix[i]);
+  return ((row + column) % 2 ? -1 : 1) * determinant_of(minor.data(), n - 1);
+}
+
+/// plait.DetBack: x [..., n, n], dy [...] -> dy times the cofactors of x, which a singular matrix has too.
+KernelStatus det_back(const KernelCall& call) {
+  const TensorView &x = call.inputs[0], &dy = call.inputs[1], &dx = call.outputs[0];
+  const int64_t n = x.shape.back(1);
+  if (x.shape.back(2) != n || x.elements() != dy.elements() * n * n) return {KernelCode::bad_value, 0, n};
+  const Loaded<double> data(x), gradient(dy);
+  std::vector<double> result(static_cast<size_t>(dx.elements()));
+  share(call.pool, dx.elements(), dx.elements() * n * n * n, [&](int64_t i) {
+    const double* matrix = data.data() + i / (n * n) * n * n;
+    result[static_cast<size_t>(i)] = gradient[i / (n * n)] * cofactor(matrix, n, i / n % n, i % n);
+  });
+  store_all(dx, result);
+  return {};
+}
+
 }  // namespace
 
-void add_determinant(KernelTable& table) { add<det>(table, "Det", floats); }
+void add_determinant(KernelTable& table) {
+  add<det>(table, "Det", floats);
+  add<det_back>(table, "plait.DetBack", floats);
+}
 
 }  // namespace plait::reference

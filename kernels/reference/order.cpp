@@ -88,6 +88,39 @@ KernelStatus running(const KernelCall& call, const RunningAttributes& attributes
   return {};
 }
 
+struct RunningBackAttributes : RunningAttributes {
+  explicit RunningBackAttributes(const NodeInfo& node) : RunningAttributes(node), axis(node.attributes.integer("axis", -1)) {}
+  int64_t axis;
+};
+
+/// plait.CumProdBack: x, dy -> dx. dx_j = p_j s_j, where p_j is the product of the elements before j and s_j, from the end on, what
+/// the results from j on lose per unit of p_j x_j: s_j = dy_j + x_(j+1) s_(j+1).
+KernelStatus running_product_back(const KernelCall& call, const RunningBackAttributes& attributes) {
+  const TensorView &x = call.inputs[0], &dy = call.inputs[1], &dx = call.outputs[0];
+  const int rank = x.shape.rank(), axis = positive_axis(attributes.axis, rank);
+  if (axis < 0 || axis >= rank || dy.elements() != x.elements()) return {KernelCode::bad_value, 1, dy.elements()};
+  const int64_t size = x.shape[axis], inner = x.shape.elements(axis + 1, rank);
+  const std::vector<double> data = load_all<double>(x), gradient = load_all<double>(dy);
+  std::vector<double> result(data.size());
+  for (int64_t i = 0; size > 0 && i < x.elements() / size; ++i) {
+    const int64_t first = i / inner * size * inner + i % inner;
+    auto at = [&](int64_t j) { return static_cast<size_t>(first + (attributes.reverse ? size - 1 - j : j) * inner); };
+    // An exclusive product is that of the elements before: result j + 1 takes the place of result j.
+    const int64_t shift = attributes.exclusive ? 1 : 0;
+    double after = 0, before = 1;
+    for (int64_t j = size; j-- > 0;) {
+      after = (j + shift < size ? gradient[at(j + shift)] : 0) + (j + 1 < size ? data[at(j + 1)] * after : 0);
+      result[at(j)] = after;
+    }
+    for (int64_t j = 0; j < size; ++j) {
+      result[at(j)] *= before;
+      before *= data[at(j)];
+    }
+  }
+  store_all(dx, result);
+  return {};
+}
+
 struct UniqueAttributes {
   explicit UniqueAttributes(const NodeInfo& node)
       : flat(!node.attributes.has("axis")), axis(node.attributes.integer("axis", 0)),
@@ -199,6 +232,7 @@ Shape unique_shape(const KernelState* state, std::span<const TensorView> inputs,
 void add_order(KernelTable& table) {
   add<top_k>(table, "TopK", numbers);
   add<running<false>>(table, "CumSum", numbers);
+  add<running_product_back>(table, "plait.CumProdBack", floats);
   add<running<true>>(table, "CumProd", numbers);
   Kernel kernel = kernel_of<unique>("Unique", comparable);
   kernel.output_shape = unique_shape;

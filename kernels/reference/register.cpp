@@ -29,10 +29,12 @@ void register_reference_kernels(KernelTable& table) {
   add_pooling(table);
   add_resize(table);
   add_sampling(table);
+  add_regions(table);
   add_boxes(table);
   add_channels_last(table);
   add_windows_back(table);
   add_recurrent_layers(table);
+  add_recurrent_back(table);
   add_transforms(table);
   add_random(table);
   add_ngrams(table);

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import command_line
@@ -444,6 +445,28 @@ class CommandLine(command_line.CommandLine):
         self.assertEqual([npy_files.read_strings(os.path.join(more, f"{i}.npy")) for i in range(len(parts) + 1)], parts + [result])
         self.error("run", model, "--input", f"x={x}", "--input", f"words={x}", "--output", f"joined={joined}", status=2,
                    names=["words", "0.npy"])
+        # Written as JSON, and from an archive.
+        run[3] = "x=" + json.dumps(given["strings.x"].split(","))
+        self.call(*run)
+        self.assertEqual(npy_files.read_strings(joined), result)
+        self.error(*run[:3], "x=[1, 2]", *run[4:], status=2, names=["x", "1 is no string"])
+        archive = self.file("given.npz")
+        with zipfile.ZipFile(archive, "w") as file:
+            file.write(x, "x.npy")
+        for source in (archive, archive + "/x"):
+            run[3] = f"x={source}"
+            self.call(*run)
+            self.assertEqual(npy_files.read_strings(joined), result)
+        self.error(*run[:3], f"x={archive}/y", *run[4:], names=["y", '"x"'])
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+            file.write(x, "x.npy")
+        self.error(*run[:3], f"x={archive}", *run[4:], names=["compressed", "numpy.savez"])
+        with open(archive, "rb") as file:
+            content = file.read()
+        for damaged in (content[:-30], content[:40], b"", content[:-22] + b"\xff" * 22, content[30:]):
+            with open(archive, "wb") as file:
+                file.write(damaged)
+            self.error(*run[:3], f"x={archive}", *run[4:], names=["given.npz"])
 
     def test_time_limit(self):
         """A run that takes too long ends; what it computes does not matter."""

@@ -56,13 +56,27 @@ Dims unknown_dims(InferContext& context, size_t rank, std::string_view stem);
 void infer_same(InferContext& context);
 /// The same with input 0's elements, so that their contents are known too.
 void infer_identity(InferContext& context);
-/// The same for ops with an attribute "axis", `fallback` if absent. Throws Error(bad_model) if the operand has no
+/// As infer_same for ops with an attribute "axis", `fallback` if absent. Throws Error(bad_model) if the operand has no
 /// such axis; a scalar counts as a list of one.
 template <int64_t fallback>
 void infer_along(InferContext& context) {
   if (const Dims* dims = context.dims(0))
     checked_axis(context.attributes().integer("axis", fallback), dims->empty() ? 1 : dims->size());
   infer_same(context);
+}
+/// Result k, if wanted, is the gradient of operand of[k], and as that. Throws Error(bad_model) if the operand is absent.
+template <int... of>
+void infer_gradients(InferContext& context) {
+  int k = 0;
+  for (const int operand : {of...}) {
+    if (k < context.outputs() && context.wants(k)) {
+      if (operand >= context.inputs() || !context.has(operand))
+        InferContext::fail("it has a result that is the gradient of an absent operand");
+      context.set_type(k, context.dtype(operand));
+      if (const Dims* dims = context.dims(operand)) context.set_dims(k, *dims);
+    }
+    ++k;
+  }
 }
 /// Output 0 has this dtype (or input `from`'s) and the dims of the dims rule.
 template <DType dtype>

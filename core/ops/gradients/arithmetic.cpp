@@ -92,6 +92,15 @@ void of_leak(GradientContext& context) {
   if (context.wants(1)) context.give(1, context.summed_to(context.times(leaked, a), b));
 }
 
+/// y = a - b q with a whole number q.
+void of_remainder(GradientContext& context) {
+  const ValueId a = context.input(0), b = context.input(1), dy = context.gradient();
+  if (context.wants(0)) context.give(0, context.summed_to(dy, a));
+  if (!context.wants(1)) return;
+  const ValueId times = context.over(context.minus(context.output(), a), b);  // -q
+  context.give(1, context.summed_to(context.times(dy, context.add("Round", {times})), b));
+}
+
 }  // namespace
 
 void register_arithmetic_gradients(OpSet& ops) {
@@ -108,8 +117,29 @@ void register_arithmetic_gradients(OpSet& ops) {
   ops.differentiate("Min", of_choice);
   ops.differentiate("Pow", of_power);
   ops.differentiate("PRelu", of_leak);
-  for (const char* op : {"Floor", "Ceil", "Round", "Sign", "Equal", "Less", "LessOrEqual", "Greater",
-                         "GreaterOrEqual", "IsNaN", "IsInf", "ArgMax", "ArgMin", "Shape", "Size", "NonZero"})
+  ops.differentiate("Mod", of_remainder);
+  for (const char* op : {"Floor",
+                         "Ceil",
+                         "Round",
+                         "Sign",
+                         "Equal",
+                         "Less",
+                         "LessOrEqual",
+                         "Greater",
+                         "GreaterOrEqual",
+                         "IsNaN",
+                         "IsInf",
+                         "ArgMax",
+                         "ArgMin",
+                         "Shape",
+                         "Size",
+                         "NonZero",
+                         "Hardmax",
+                         "EyeLike",
+                         "Bernoulli",
+                         "Multinomial",
+                         "RandomNormalLike",
+                         "RandomUniformLike"})
     ops.differentiate(op, no_gradient);
 }
 

@@ -3,18 +3,12 @@
 #include <cmath>
 
 #include "core/graph/gradient.h"
-#include "core/ops/gradients/gradients.h"
 #include "core/ops/base/rows.h"
+#include "core/ops/gradients/gradients.h"
 
 namespace plait {
 
 namespace {
-
-Attributes one_attribute(std::string_view name, Attribute value) {
-  Attributes out;
-  out.set(std::string(name), std::move(value));
-  return out;
-}
 
 /// Scores and their gradients as [b, g, r, q, k], operands as [b, g, r or 1, length, size].
 class AttentionBack {

@@ -1,8 +1,18 @@
 #pragma once
 // Gradients of ops: one registration function per family, for register_ops. Each adds to existing rows.
+#include <string_view>
+#include <utility>
+
 #include "core/graph/schema.h"
 
 namespace plait {
+
+/// For a node with a single attribute.
+inline Attributes one_attribute(std::string_view name, Attribute value) {
+  Attributes out;
+  out.set(std::string(name), std::move(value));
+  return out;
+}
 
 void register_arithmetic_gradients(OpSet& ops);
 void register_attention_gradients(OpSet& ops);
@@ -12,6 +22,8 @@ void register_layer_gradients(OpSet& ops);
 void register_layout_gradients(OpSet& ops);
 void register_linear_gradients(OpSet& ops);
 void register_reduction_gradients(OpSet& ops);
+void register_sampling_gradients(OpSet& ops);
+void register_signal_gradients(OpSet& ops);
 void register_unary_gradients(OpSet& ops);
 
 }  // namespace plait

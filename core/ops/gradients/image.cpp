@@ -69,16 +69,43 @@ void of_conv(GradientContext& context) {
   give_bias(context, dy);
 }
 
+/// The window of the Conv that a ConvTranspose transposes, with pads that follow from a size in numbers.
+Attributes untransposed(GradientContext& context, const Dims& in, const Dims& out, const Dims& kernel) {
+  Attributes attributes = context.kept({"dilations", "group", "pads", "strides"});
+  const std::string automatic = context.attributes().string("auto_pad", "NOTSET");
+  const bool sized = !context.attributes().integers("output_shape").empty();
+  if (automatic == "NOTSET" && !sized) return attributes;
+  attributes.erase("pads");
+  if (!sized && automatic == "VALID") return attributes;
+  auto entry = [&](const char* name, size_t i, int64_t fallback) {
+    const std::vector<int64_t> list = context.attributes().integers(name);
+    return i < list.size() ? list[i] : fallback;
+  };
+  std::vector<int64_t> before, after;
+  for (size_t i = 0; i < kernel.size(); ++i) {
+    if (!in[i + 2].is_constant() || !out[i + 2].is_constant() || !kernel[i].is_constant())
+      GradientContext::fail("pads that follow from a size are known only when it runs", "export the model with pads");
+    const int64_t full = (in[i + 2].constant() - 1) * entry("strides", i, 1) +
+                         (kernel[i].constant() - 1) * entry("dilations", i, 1) + 1 + entry("output_padding", i, 0);
+    const int64_t total = std::max<int64_t>(0, full - out[i + 2].constant());
+    before.push_back(automatic == "SAME_UPPER" ? total / 2 : total - total / 2);
+    after.push_back(total - before.back());
+  }
+  before.insert(before.end(), after.begin(), after.end());
+  attributes.set("pads", std::move(before));
+  return attributes;
+}
+
 /// dx is the convolution of dy; dw that of a Conv from y to x.
 void of_conv_transpose(GradientContext& context) {
-  if (!context.attributes().integers("output_shape").empty() ||
-      context.attributes().string("auto_pad", "NOTSET") != "NOTSET")
-    GradientContext::fail("with pads that follow from a size it has none", "export the model with pads");
   const ValueId x = context.input(0), w = context.input(1), dy = context.gradient();
-  const Attributes window = context.kept({"dilations", "group", "pads", "strides"});
+  const Dims weight = context.dims(w);
+  const Attributes window =
+      untransposed(context, context.dims(x), context.dims(dy), {weight.begin() + 2, weight.end()});
   if (context.wants(0)) {
     const ValueId dx = context.add("Conv", {dy, w}, window);  // rounds down what output_padding added
-    if (context.dims(dx) != context.dims(x)) GradientContext::fail("the number of windows is known only when it runs");
+    if (context.dims(dx) != context.dims(x))
+      GradientContext::fail("the number of windows is known only when it runs");
     context.give(0, dx);
   }
   if (context.wants(1)) context.give(1, context.add("plait.ConvWeight", {x, dy, context.sizes(w)}, window));

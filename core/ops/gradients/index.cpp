@@ -55,6 +55,25 @@ void of_scatter(GradientContext& context) {
   if (context.wants(2)) context.give(2, context.add(gather, {dy, indices}, axis));
 }
 
+/// y = values[0] off the index, values[1] on it.
+void of_one_hot(GradientContext& context) {
+  const ValueId dy = context.gradient(), values = context.input(2);
+  if (!context.wants(2)) return;
+  const Attributes first = one_attribute("axis", int64_t{0});
+  const ValueId ends = context.add("Concat",
+                                   {context.reshaped(context.number(0, values), Dims{Dim(1)}),
+                                    context.reshaped(context.number(1, values), Dims{Dim(1)})},
+                                   first);
+  const ValueId on = context.add("OneHot", {context.input(0), context.input(1), ends}, context.attributes());
+  auto total = [&](ValueId x) {
+    std::vector<int64_t> axes(context.dims(x).size());
+    for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
+    return context.reshaped(context.sum(x, std::move(axes)), Dims{Dim(1)});
+  };
+  const ValueId of_on = total(context.times(dy, on)), of_all = total(dy);
+  context.give(2, context.add("Concat", {context.minus(of_all, of_on), of_on}, first));
+}
+
 constexpr char scatter_nd[] = "ScatterND", gather_nd[] = "GatherND", scatter_elements[] = "ScatterElements",
                gather_elements[] = "GatherElements";
 
@@ -65,6 +84,7 @@ void register_index_gradients(OpSet& ops) {
   ops.differentiate("GatherElements", of_gather_elements);
   ops.differentiate("GatherND", of_gather_nd);
   ops.differentiate("TopK", of_top_k);
+  ops.differentiate("OneHot", of_one_hot);
   ops.differentiate("ScatterND", of_scatter<scatter_nd, gather_nd>);
   ops.differentiate("ScatterElements", of_scatter<scatter_elements, gather_elements>);
 }

@@ -2,18 +2,12 @@
 #include <algorithm>
 
 #include "core/graph/gradient.h"
-#include "core/ops/gradients/gradients.h"
 #include "core/ops/base/rows.h"
+#include "core/ops/gradients/gradients.h"
 
 namespace plait {
 
 namespace {
-
-Attributes one_attribute(std::string_view name, Attribute value) {
-  Attributes out;
-  out.set(std::string(name), std::move(value));
-  return out;
-}
 
 /// The same elements in the previous dims.
 void of_relayout(GradientContext& context) {
@@ -87,10 +81,34 @@ void of_slice(GradientContext& context) {
   context.give(0, context.add("plait.SliceBack", std::move(inputs)));
 }
 
+/// Padding by elements of x: each axis gathers by the indices that are padded alike.
+void of_pad_by_elements(GradientContext& context) {
+  const ValueId x = context.input(0);
+  const size_t rank = context.dims(x).size();
+  const std::optional<std::vector<int64_t>> pads = context.constants(context.input(1)),
+                                            listed = context.constants(context.input(3));
+  if (!pads || (context.input(3) != no_value && !listed))
+    GradientContext::fail("what it pads is known only when it runs", "export the model with constant pads");
+  std::vector<size_t> axes;
+  for (size_t i = 0; i < pads->size() / 2; ++i) axes.push_back(listed ? checked_axis((*listed)[i], rank) : i);
+  ValueId dx = context.gradient();
+  auto scalar = [&](const Dim& size) { return context.reshaped(context.sizes(Dims{size}), Dims{}); };
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int64_t before = (*pads)[i], after = (*pads)[i + axes.size()];
+    if (before == 0 && after == 0) continue;
+    Dims to = context.dims(dx);
+    to[axes[i]] = context.dims(x)[axes[i]];
+    const ValueId places = context.add("Range", {scalar(Dim(0)), scalar(to[axes[i]]), scalar(Dim(1))});
+    const ValueId read = context.add("Pad", {places, context.integers({before, after})}, context.kept({"mode"}));
+    dx = context.add("plait.GatherBack", {dx, read, context.sizes(to)},
+                     one_attribute("axis", static_cast<int64_t>(axes[i])));
+  }
+  context.give(0, context.reshaped(dx, x));
+}
+
 /// Removes what was padded, and pads zeros where it cropped.
 void of_pad(GradientContext& context) {
-  if (context.attributes().string("mode", "constant") != "constant")
-    GradientContext::fail("only padding with a constant has one");
+  if (context.attributes().string("mode", "constant") != "constant") return of_pad_by_elements(context);
   const ValueId dy = context.gradient(), pads = context.input(1), value = context.input(2), axes = context.input(3);
   const ValueId back = context.negative(pads), zero = context.number(0, dy), one = context.number(1, dy);
   auto padded = [&](ValueId x, ValueId by, ValueId with) {
@@ -120,6 +138,37 @@ void of_running_sum(GradientContext& context) {
   context.give(0, context.add("CumSum", {context.gradient(), context.input(1)}, std::move(attributes)));
 }
 
+void of_running_product(GradientContext& context) {
+  const std::optional<std::vector<int64_t>> axis = context.constants(context.input(1));
+  if (!axis || axis->size() != 1) GradientContext::fail("its axis is known only when it runs");
+  Attributes attributes = context.kept({"exclusive", "reverse"});
+  attributes.set("axis", axis->front());
+  context.give(0, context.add("plait.CumProdBack", {context.input(0), context.gradient()}, std::move(attributes)));
+}
+
+/// Either undoes the other.
+template <const char* inverse>
+void of_blocks(GradientContext& context) {
+  const ValueId dx = context.add(inverse, {context.gradient()}, context.kept({"blocksize", "mode"}));
+  context.give(0, context.reshaped(dx, context.input(0)));
+}
+
+constexpr char depth_to_space[] = "DepthToSpace", space_to_depth[] = "SpaceToDepth";
+
+/// Reversed once more.
+void of_reversed(GradientContext& context) {
+  context.give(0, context.add("ReverseSequence", {context.gradient(), context.input(1)}, context.attributes()));
+}
+
+/// What was cropped around the centre is padded around it.
+void of_crop(GradientContext& context) {
+  const Dims dims = context.dims(context.input(0));
+  Dims sizes;
+  for (int64_t axis : context.attributes().integers("axes")) sizes.push_back(dims[checked_axis(axis, dims.size())]);
+  if (!context.attributes().has("axes")) sizes = dims;
+  context.give(0, context.add("CenterCropPad", {context.gradient(), context.sizes(sizes)}, context.kept({"axes"})));
+}
+
 }  // namespace
 
 void register_layout_gradients(OpSet& ops) {
@@ -134,6 +183,11 @@ void register_layout_gradients(OpSet& ops) {
   ops.differentiate("Pad", of_pad);
   ops.differentiate("Trilu", of_trilu);
   ops.differentiate("CumSum", of_running_sum);
+  ops.differentiate("CumProd", of_running_product);
+  ops.differentiate("DepthToSpace", of_blocks<space_to_depth>);
+  ops.differentiate("SpaceToDepth", of_blocks<depth_to_space>);
+  ops.differentiate("ReverseSequence", of_reversed);
+  ops.differentiate("CenterCropPad", of_crop);
 }
 
 }  // namespace plait

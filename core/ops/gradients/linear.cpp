@@ -123,9 +123,14 @@ void of_dropout(GradientContext& context) {
   context.give(0, context.add("plait.Dropout", {context.gradient(), context.input(1)}, context.attributes()));
 }
 
+void of_determinant(GradientContext& context) {
+  context.give(0, context.add("plait.DetBack", {context.input(0), context.gradient()}));
+}
+
 }  // namespace
 
 void register_linear_gradients(OpSet& ops) {
+  ops.differentiate("Det", of_determinant);
   ops.differentiate("MatMul", of_matmul);
   ops.differentiate("Gemm", of_gemm);
   ops.differentiate("plait.Linear", of_linear);

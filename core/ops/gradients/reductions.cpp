@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "core/graph/gradient.h"
-#include "core/ops/gradients/gradients.h"
 #include "core/ops/base/rows.h"
+#include "core/ops/gradients/gradients.h"
 
 namespace plait {
 
@@ -129,6 +129,7 @@ void register_reduction_gradients(OpSet& ops) {
   ops.differentiate("ReduceMean", of_mean);
   ops.differentiate("ReduceMax", of_extreme);
   ops.differentiate("ReduceMin", of_extreme);
+  ops.differentiate("GlobalMaxPool", of_extreme);
   ops.differentiate("ReduceSumSquare", of_squares);
   ops.differentiate("ReduceL1", of_absolutes);
   ops.differentiate("ReduceL2", of_norm);

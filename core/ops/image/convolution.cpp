@@ -95,6 +95,50 @@ std::string conv_integer_dims(const Node& node, const std::vector<Type>& in, con
 /// Offsets [b, 2 offset_group taps, out...] and mask [b, offset_group taps, out...].
 void infer_deform_conv(InferContext& context) { infer_conv(context); }
 
+/// Operands w, offset, bias?, mask? of a DeformConv after `x`, in a rule whose factor of output channels is `made`.
+std::vector<std::string> deformed_operands(const std::vector<Type>& in, size_t first, size_t bias_at, size_t mask_at,
+                                           std::string_view made, const std::string& places) {
+  const size_t space = rank_of(in[first]) - 2;
+  std::vector<std::string> out(in.size());
+  out[first] = cat("b [c]", space_dims(0, space));
+  out[first + 1] = cat(made, " [d]", space_dims(space, space));
+  out[first + 2] = cat("b [o]", places);
+  if (!is_absent(in, bias_at)) out[bias_at] = made;
+  if (!is_absent(in, mask_at)) out[mask_at] = cat("b [e]", places);
+  return out;
+}
+
+/// The batch is free, and output channels are without groups.
+std::string deform_conv_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  const size_t space = rank_of(in[0]) - 2;
+  const std::string places = space_dims(2 * space, space),
+                    made = node.attributes.integer("group", 1) == 1 ? "m" : "[m]";
+  return rule_text(deformed_operands(in, 0, 3, 4, made, places), {cat("b ", made, places)});
+}
+
+/// The batch is free; the gradient of w is a sum over it.
+std::string deform_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
+  const size_t space = rank_of(in[1]) - 2, none = in.size();
+  const std::string places = space_dims(2 * space, space);
+  std::vector<std::string> operands = deformed_operands(in, 1, none, 4, "[m]", places);
+  operands[0] = cat("*b [m]", places);
+  std::vector<std::string> results{operands[1], operands[2] + " {all}", operands[3],
+                                   in.size() > 4 ? operands[4] : ""};
+  results.resize(std::min(results.size(), out.size()));
+  for (size_t k = 0; k < results.size(); ++k)
+    if (out[k].dtype == DType::none) results[k].clear();
+  return rule_text(operands, results);
+}
+
+/// All operands are arrays over space.
+void infer_deform_back(InferContext& context) {
+  infer_gradients<1, 2, 3, 4>(context);
+  const Dims* dy = context.dims(0);
+  for (int k = 1; dy && k < context.inputs(); ++k)
+    if (const Dims* own = context.has(k) ? context.dims(k) : nullptr; own && own->size() != dy->size())
+      InferContext::fail(cat("operand ", k, " has rank ", own->size(), ", expected ", dy->size()));
+}
+
 /// x [b, c taps, n], the columns that a convolution multiplies: added where each window read them.
 void infer_col2im(InferContext& context) {
   context.set_type(0, context.dtype(0));
@@ -163,10 +207,22 @@ void register_convolution(OpSet& ops) {
            .inputs = "x w offset b? mask?",
            .outputs = "y",
            .attributes = deformed,
+           .dims = "b [c] [x], m [d] [k], b [o] [y], m, b [e] [y] -> b m [y]",
+           .dims_of = deform_conv_dims,
            .ranks = "3-, 3-, 3-, 1, 3-",
            .infer = infer_deform_conv,
            .doc = "Conv whose kernel positions are moved by offsets (Dai et al. 2017, Zhu et al. 2019)",
            .since = 22});
+  ops.add({.name = "plait.DeformConvBack",
+           .inputs = "dy x w offset mask?",
+           .outputs = "dx? dw? doffset? dmask?",
+           .attributes = deformed,
+           .dims = "*b [m] [y], b [c] [x], [m] [d] [k], b [o] [y], b [e] [y] -> b [c] [x], [m] [d] [k] {all}, b [o] "
+                   "[y], b [e] [y]",
+           .dims_of = deform_back_dims,
+           .ranks = "3-, 3-, 3-, 3-, 3-",
+           .infer = infer_deform_back,
+           .doc = "the gradients of DeformConv"});
   ops.add({.name = "Col2Im",
            .inputs = "input image_shape block_shape",
            .outputs = "output",

@@ -61,6 +61,11 @@ std::vector<size_t> resized_axes(const Attributes& attributes, size_t rank) {
 
 void infer_resize(InferContext& context) {
   context.set_type(0, context.dtype(0));
+  const Attributes& attributes = context.attributes();
+  if (context.dtype(0) == DType::string &&
+      (attributes.string("mode", "nearest") != "nearest" ||
+       attributes.string("coordinate_transformation_mode", "") == "tf_crop_and_resize"))
+    InferContext::fail("strings are only copied: by mode \"nearest\", without places outside of x");
   const Dims* x = context.dims(0);
   if (!x) return;
   const std::vector<size_t> axes = resized_axes(context.attributes(), x->size());
@@ -100,6 +105,38 @@ std::string resize_dims(const Node& node, const std::vector<Type>& in, const std
   return rule_text(operands, {spaced(to)});
 }
 
+/// The sizes are operand 1.
+void infer_resize_back(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  const Dims *dy = context.dims(0), *sizes = context.contents(1);
+  if (!dy) return;
+  if (sizes && sizes->size() != dy->size())
+    InferContext::fail(cat("dy has rank ", dy->size(), " for ", sizes->size(), " sizes of x"));
+  const size_t axes = resized_axes(context.attributes(), dy->size()).size();
+  if (const Tensor* scales = is_given(context, 3) ? context.constant(3) : nullptr) {
+    if (static_cast<size_t>(scales->elements()) != axes)
+      InferContext::fail(cat(scales->elements(), " scales for ", axes, " axes"));
+    for (size_t k = 0; k < axes; ++k) scaled(Dim(1), reinterpret_cast<const float*>(scales->data())[k]);
+  }
+  context.set_dims(0, sizes ? *sizes : unknown_dims(context, dy->size(), "resize"));
+}
+
+/// Dims that are not resized are free.
+std::string resize_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  const size_t rank = rank_of(in[0]);
+  DimNames from = all_whole(dim_names(rank, rank)), to = all_whole(dim_names(rank));
+  const std::vector<int64_t> axes = node.attributes.integers("axes");
+  if (axes.empty()) return "";
+  std::vector<bool> resized(rank);
+  for (int64_t axis : axes)
+    if (std::optional<size_t> at = maybe_axis(axis, rank)) resized[*at] = true;
+  for (size_t i = 0; i < rank; ++i)
+    if (!resized[i]) from[i] = to[i] = factor_name(i);
+  std::vector<std::string> operands{cat("*", spaced(from))};
+  for (size_t k = 1; k < in.size(); ++k) operands.push_back(is_absent(in, k) ? "" : whole(cat("n", k)));
+  return rule_text(operands, {spaced(to)});
+}
+
 // ---- Sampling ----
 
 /// x [b, c, in...], grid [b, out..., n] -> [b, c, out...]
@@ -121,6 +158,19 @@ std::string grid_sample_dims(const Node&, const std::vector<Type>& in, const std
   std::string out;
   for (size_t i = 0; i < space; ++i) out += cat(" y", i);
   return rule_text({cat("b c", space_dims(0, space)), cat("b", out, " ", space)}, {cat("b c", out)});
+}
+
+/// Gradients of x are sums over places, those of the grid over channels.
+std::string grid_sample_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
+  const size_t space = rank_of(in[1]) - 2;
+  std::string places;
+  for (size_t i = 0; i < space; ++i) places += cat(" y", i);
+  const std::string x = cat("b c", space_dims(0, space)), grid = cat("b", places, " ", space);
+  std::vector<std::string> results{cat(x, " {all}"), cat(grid, " {all}")};
+  results.resize(std::min(results.size(), out.size()));
+  for (size_t k = 0; k < results.size(); ++k)
+    if (out[k].dtype == DType::none) results[k].clear();
+  return rule_text({cat("*b c", places), x, grid}, results);
 }
 
 /// theta [b, n, n + 1], size i64 [n + 2] -> [b, size[2:]..., n]
@@ -158,19 +208,79 @@ void infer_max_roi_pool(InferContext& context) {
 
 }  // namespace
 
+namespace {
+
+std::vector<AttributeRow> resize_attributes() {
+  return {{"antialias", "int", "0"},
+          {"axes", "ints", ""},
+          {"coordinate_transformation_mode", "string", "half_pixel"},
+          {"cubic_coeff_a", "float", "-0.75"},
+          {"exclude_outside", "int", "0"},
+          {"extrapolation_value", "float", "0"},
+          {"keep_aspect_ratio_policy", "string", "stretch"},
+          {"mode", "string", "nearest"},
+          {"nearest_mode", "string", "round_prefer_floor"}};
+}
+
+const std::vector<AttributeRow> grid_attributes{
+    {"align_corners", "int", "0"}, {"mode", "string", "linear"}, {"padding_mode", "string", "zeros"}};
+
+const std::vector<AttributeRow> roi_attributes{{"coordinate_transformation_mode", "string", "half_pixel"},
+                                               {"mode", "string", "avg"},
+                                               {"output_height", "int", "1"},
+                                               {"output_width", "int", "1"},
+                                               {"sampling_ratio", "int", "0"},
+                                               {"spatial_scale", "float", "1"}};
+
+const std::vector<AttributeRow> max_roi_attributes{{"pooled_shape", "ints", "required"},
+                                                   {"spatial_scale", "float", "1"}};
+
+void register_sampling_back(OpSet& ops) {
+  ops.add({.name = "plait.ResizeBack",
+           .inputs = "dy shape roi? scales? sizes?",
+           .outputs = "dx",
+           .attributes = resize_attributes(),
+           .dims = "*b c [y], [n] -> b c [x]",
+           .dims_of = resize_back_dims,
+           .target = 1,
+           .ranks = ", 1, 1, 1, 1",
+           .infer = infer_resize_back,
+           .doc = "the gradient of Resize: dy added to what it was sampled from"});
+  ops.add({.name = "plait.GridSampleBack",
+           .inputs = "dy x grid",
+           .outputs = "dx? dgrid?",
+           .attributes = grid_attributes,
+           .dims = "*b c y z, b c [h] [w], b y z 2 -> b c [h] [w] {all}, b y z 2 {all}",
+           .dims_of = grid_sample_back_dims,
+           .ranks = "3-, 3-, 3-",
+           .infer = infer_gradients<1, 2>,
+           .doc = "the gradients of GridSample"});
+  ops.add({.name = "plait.RoiAlignBack",
+           .inputs = "dy x rois batch_indices",
+           .outputs = "dx",
+           .attributes = roi_attributes,
+           .dims = "*n c [y] [z], [b] c [h] [w], n 4, n -> [b] c [h] [w]",
+           .ranks = "4, 4, 2, 1",
+           .infer = infer_gradients<1>,
+           .doc = "the gradient of RoiAlign"});
+  ops.add({.name = "plait.MaxRoiPoolBack",
+           .inputs = "dy x rois",
+           .outputs = "dx",
+           .attributes = max_roi_attributes,
+           .dims = "*n c [y] [z], [b] c [h] [w], n 5 -> [b] c [h] [w]",
+           .ranks = "4, 4, 2",
+           .infer = infer_gradients<1>,
+           .doc = "the gradient of MaxRoiPool: to the greatest of each part"});
+}
+
+}  // namespace
+
 void register_resize(OpSet& ops) {
+  register_sampling_back(ops);
   ops.add({.name = "Resize",
-           .inputs = "x roi? scales? sizes?",
+           .inputs = "x roi!? scales!? sizes?",
            .outputs = "y",
-           .attributes = {{"antialias", "int", "0"},
-                          {"axes", "ints", ""},
-                          {"coordinate_transformation_mode", "string", "half_pixel"},
-                          {"cubic_coeff_a", "float", "-0.75"},
-                          {"exclude_outside", "int", "0"},
-                          {"extrapolation_value", "float", "0"},
-                          {"keep_aspect_ratio_policy", "string", "stretch"},
-                          {"mode", "string", "nearest"},
-                          {"nearest_mode", "string", "round_prefer_floor"}},
+           .attributes = resize_attributes(),
            .dims = "b c [x] -> b c [y]",
            .dims_of = resize_dims,
            .ranks = ", 1, 1, 1",
@@ -180,9 +290,7 @@ void register_resize(OpSet& ops) {
   ops.add({.name = "GridSample",
            .inputs = "x grid",
            .outputs = "y",
-           .attributes = {{"align_corners", "int", "0"},
-                          {"mode", "string", "linear"},
-                          {"padding_mode", "string", "zeros"}},
+           .attributes = grid_attributes,
            .dims = "b c [h] [w], b y z 2 -> b c y z",
            .dims_of = grid_sample_dims,
            .ranks = "3-, 3-",
@@ -198,23 +306,18 @@ void register_resize(OpSet& ops) {
            .doc = "the places of an image under an affine map",
            .since = 20});
   ops.add({.name = "RoiAlign",
-           .inputs = "x rois batch_indices",
+           .inputs = "x rois! batch_indices",
            .outputs = "y",
-           .attributes = {{"coordinate_transformation_mode", "string", "half_pixel"},
-                          {"mode", "string", "avg"},
-                          {"output_height", "int", "1"},
-                          {"output_width", "int", "1"},
-                          {"sampling_ratio", "int", "0"},
-                          {"spatial_scale", "float", "1"}},
+           .attributes = roi_attributes,
            .dims = "[b] c [h] [w], n 4, n -> n c [y] [z]",
            .ranks = "4, 2, 1",
            .infer = infer_roi_align,
            .doc = "boxes of x sampled into one size (He et al. 2017)",
            .since = 22});
   ops.add({.name = "MaxRoiPool",
-           .inputs = "x rois",
+           .inputs = "x rois!",
            .outputs = "y",
-           .attributes = {{"pooled_shape", "ints", "required"}, {"spatial_scale", "float", "1"}},
+           .attributes = max_roi_attributes,
            .dims = "[b] c [h] [w], n 5 -> n c [y] [z]",
            .ranks = "4, 2",
            .infer = infer_max_roi_pool,

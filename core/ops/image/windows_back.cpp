@@ -24,13 +24,27 @@ std::string conv_weight_dims(const Node& node, const std::vector<Type>& in, cons
 
 void infer_pool_back(InferContext& context) {
   context.set_type(0, context.dtype(1));
-  if (const Dims* x = context.dims(1)) context.set_dims(0, *x);
+  const Dims* x = context.dims(1);
+  if (!x) return;
+  const size_t space = x->size() - 2;
+  for (const char* name : {"kernel_shape", "strides", "dilations"}) check_list(context, name, space, 1);
+  check_list(context, "pads", 2 * space, INT32_MIN);
+  context.set_dims(0, *x);
 }
 
 std::string pool_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   const size_t space = rank_of(in[1]) - 2;
   const std::string x = cat("b c", space_dims(space, space));
   return rule_text({cat("*b c", space_dims(0, space)), x}, {x});
+}
+
+/// A window of all of space leaves sizes of 1.
+std::string power_pool_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
+  if (!node.attributes.integers("kernel_shape").empty()) return pool_back_dims(node, in, out);
+  const std::string x = cat("b c", space_dims(0, rank_of(in[1]) - 2));
+  std::string dy = "*b c";
+  for (size_t i = 2; i < rank_of(in[1]); ++i) dy += " 1";
+  return rule_text({dy, x}, {x});
 }
 
 }  // namespace
@@ -74,6 +88,22 @@ void register_windows_back(OpSet& ops) {
            .ranks = "3-, 3-",
            .infer = infer_pool_back,
            .doc = "the gradient of AveragePool: shared by each window"});
+  std::vector<AttributeRow> powers;
+  for (AttributeRow row : sliding) {
+    if (row.name == "count_include_pad") continue;
+    if (row.name == "kernel_shape") row.default_text.clear();
+    powers.push_back(std::move(row));
+  }
+  powers.push_back({"p", "int", "2"});
+  ops.add({.name = "plait.LpPoolBack",
+           .inputs = "dy x",
+           .outputs = "dx",
+           .attributes = std::move(powers),
+           .dims = "*b c [y], b c [x] -> b c [x]",
+           .dims_of = power_pool_back_dims,
+           .ranks = "2-, 2-",
+           .infer = infer_pool_back,
+           .doc = "the gradient of LpPool, and without kernel_shape of GlobalLpPool"});
 }
 
 }  // namespace plait

@@ -49,6 +49,30 @@ std::string layer_dims(const Node& node, const std::vector<Type>& in, const std:
   return rule_text(operands, results);
 }
 
+constexpr size_t first_dy = 8;  ///< of a gradient; operands before are those of the layer
+
+/// Only the batch is free, and gradients of weights are sums over it.
+std::string layer_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
+  const bool batched = batch_first(node.attributes);
+  const std::string x = batched ? "b [s] [i]" : "[s] b [i]", state = batched ? "b [d] [h]" : "[d] b [h]",
+                    y = batched ? "b [s] [d] [h]" : "[s] [d] b [h]";
+  std::vector<std::string> operands{x, "[d] [n] [i]", "[d] [n] [h]", "[d] [m]", "b", state, state, "[d] [p]",
+                                    y, state,         state};
+  operands.resize(std::min(operands.size(), in.size()));
+  int given = 0;
+  for (size_t k = first_dy; k < operands.size(); ++k) given += !is_absent(in, k);
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (is_absent(in, k)) operands[k].clear();
+    else if (k >= first_dy) operands[k].insert(0, given > 1 ? "+" : "*");
+  }
+  std::vector<std::string> results{x,     "[d] [n] [i] {all}", "[d] [n] [h] {all}", "[d] [m] {all}", state,
+                                   state, "[d] [p] {all}"};
+  results.resize(std::min(results.size(), out.size()));
+  for (size_t k = 0; k < results.size(); ++k)
+    if (out[k].dtype == DType::none) results[k].clear();
+  return rule_text(operands, results);
+}
+
 std::vector<AttributeRow> layer_attributes(std::initializer_list<AttributeRow> more) {
   std::vector<AttributeRow> out{{"activation_alpha", "floats", ""},
                                 {"activation_beta", "floats", ""},
@@ -96,6 +120,20 @@ void register_recurrent_layers(OpSet& ops) {
            .infer = [](InferContext& context) { infer_layer(context, 1); },
            .doc = "a layer that reads its own last result (Elman 1990)",
            .since = 22});
+  ops.add({.name = "plait.RecurrentBack",
+           .inputs = "x w r b? sequence_lens? initial_h? initial_c? p? dy? dy_h? dy_c?",
+           .outputs = "dx? dw? dr? db? dinitial_h? dinitial_c? dp?",
+           .attributes = layer_attributes(
+               {{"input_forget", "int", "0"}, {"layer", "string", "required"}, {"linear_before_reset", "int", "0"}}),
+           .dims =
+               "[s] b [i], [d] [n] [i], [d] [n] [h], [d] [m], b, [d] b [h], [d] b [h], [d] [p], +[s] [d] b [h], +[d] "
+               "b [h], "
+               "+[d] b [h] -> [s] b [i], [d] [n] [i] {all}, [d] [n] [h] {all}, [d] [m] {all}, [d] b [h], [d] b [h], "
+               "[d] [p] {all}",
+           .dims_of = layer_back_dims,
+           .ranks = "3, 3, 3, 2, 1, 3, 3, 2, 4, 3, 3",
+           .infer = infer_gradients<0, 1, 2, 3, 5, 6, 7>,
+           .doc = "the gradients of LSTM, GRU or RNN (attribute layer) through time (Werbos 1990)"});
 }
 
 }  // namespace plait

@@ -18,6 +18,7 @@ class EmbeddingsProbe {
  public:
   EmbeddingsProbe(const Graph& graph, const CompileOptions& options)
       : graph_(graph), context_{options, {}, {}, false} {
+    if (take_branches()) fold(graph_, context_);
     infer_graph(options.ops, graph_, knowledge_);
     for (ValueId id : graph_.inputs)
       if (is_float(graph_.value(id).type.dtype)) features_.push_back(id);
@@ -57,6 +58,46 @@ class EmbeddingsProbe {
   static Error refused(const std::string& why) {
     return {Code::unsupported, cat("it takes more than token ids, and ", why),
             "export one that only looks up the table; embeddings of images are an option of requests"};
+  }
+
+  /// An If of which only one branch reads rows asks whether there are any: that branch is taken. False if there is none.
+  bool take_branches() {
+    std::vector<bool> of_rows(static_cast<size_t>(graph_.value_count()));
+    for (ValueId id : graph_.inputs) of_rows[static_cast<size_t>(id)] = is_float(graph_.value(id).type.dtype);
+    bool any = false;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const auto depends = [&](ValueId id) { return id != no_value && of_rows[static_cast<size_t>(id)]; };
+      const Node& node = graph_.nodes[i];
+      const bool rows = std::any_of(node.inputs.begin(), node.inputs.end(), depends);
+      for (ValueId id : node.outputs)
+        if (id != no_value) of_rows[static_cast<size_t>(id)] = rows;
+      if (node.op != "If" || !rows) continue;
+      std::vector<std::string> readers;
+      for (const auto& [name, body] : node.bodies)
+        if (reads(*body, node, depends)) readers.push_back(name);
+      if (readers.size() != 1) continue;
+      const uint8_t taken = readers[0] == "then_branch";
+      graph_.nodes[i].inputs[0] = graph_.add_constant(Tensor::of<uint8_t>(DType::boolean, {}, {&taken, 1}));
+      of_rows.push_back(false);
+      any = true;
+    }
+    return any;
+  }
+
+  /// Whether a node or result of the body is one of the captures of `node` that depend on rows.
+  template <class Depends>
+  static bool reads(const Graph& body, const Node& node, Depends depends) {
+    for (size_t k = 0; k < body.inputs.size() && k + 1 < node.inputs.size(); ++k) {
+      if (!depends(node.inputs[k + 1])) continue;
+      const ValueId own = body.inputs[k];
+      const auto has = [&](const std::vector<ValueId>& list) {
+        return std::find(list.begin(), list.end(), own) != list.end();
+      };
+      if (has(body.outputs) ||
+          std::any_of(body.nodes.begin(), body.nodes.end(), [&](const Node& one) { return has(one.inputs); }))
+        return true;
+    }
+    return false;
   }
 
   Graph cut(ValueId seam) const {

@@ -11,5 +11,6 @@ void add_channels_last_conv(KernelTable& table, Isa isa);
 void add_channels_last_pool(KernelTable& table, Isa isa);
 void add_channels(KernelTable& table, Isa isa);
 void add_transposed_convolution(KernelTable& table, Isa isa);
+void add_integer_convolution(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

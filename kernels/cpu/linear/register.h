@@ -12,5 +12,6 @@ void add_experts_back(KernelTable& table, Isa isa);
 void add_moves(KernelTable& table, Isa isa);
 void add_matmul(KernelTable& table, Isa isa);
 void add_linear_back(KernelTable& table, Isa isa);
+void add_integer_products(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

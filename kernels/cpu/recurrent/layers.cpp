@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/gemm/gemm.h"
-#include "kernels/cpu/linear/linear_tile.h"
+#include "kernels/cpu/recurrent/layer_products.h"
 #include "kernels/cpu/recurrent/register.h"
 
 namespace plait::cpu {
@@ -22,25 +21,13 @@ struct LayerState : KernelState {
 
 std::shared_ptr<const KernelState> prepare_layer(const NodeInfo& node) { return std::make_shared<LayerState>(node); }
 
-/// Whether attribute "activations" is absent, or names the usual ones.
-bool usual_activations(const NodeInfo& node) {
-  const Attribute* found = node.attributes.find("activations");
-  if (!found) return true;
-  const auto* names = std::get_if<std::vector<std::string>>(found);
-  const std::vector<std::string> usual = node.op == "LSTM" ? std::vector<std::string>{"Sigmoid", "Tanh", "Tanh"}
-                                                           : std::vector<std::string>{"Sigmoid", "Tanh"};
-  if (!names || names->size() % usual.size()) return false;
-  for (size_t i = 0; i < names->size(); ++i)
-    if ((*names)[i] != usual[i % usual.size()]) return false;
-  return true;
-}
-
 bool accepts_layer(const NodeInfo& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (i < 3 ? !is_f32(node, i) : !is_f32_or_absent(node, i)) return false;
     if ((i == 4 || i == 7) && node.inputs[i].dtype != DType::none) return false;  // lengths, peepholes
   }
-  return usual_activations(node) && !node.attributes.has("clip") && node.attributes.integer("input_forget", 0) == 0;
+  return usual_activations(node, node.op) && !node.attributes.has("clip") &&
+         node.attributes.integer("input_forget", 0) == 0;
 }
 
 /// x [steps, batch, inputs] or, batched, [batch, steps, inputs], w [directions, gates hidden, inputs], r [.., hidden].
@@ -157,22 +144,8 @@ class Direction {
     }
   }
 
-  /// y [m, rows], `ldy` apart = x [m, k] times rows [first, first + rows) of a weight [.., k].
   void multiply(const float* x, int64_t m, const float* w, int64_t rows, int64_t k, float* y, int64_t ldy) const {
-    if (m >= gemm_from_rows)
-      return run_gemm(call_.pool, f32_gemm_tiles(isa),
-                      {.a = {x, k, false},
-                       .b = {reinterpret_cast<const uint8_t*>(w), DType::f32, k, true},
-                       .m = m,
-                       .n = rows,
-                       .k = k,
-                       .y = y,
-                       .ldy = ldy},
-                      workspace_);
-    share_ranges(call_.pool, rows, 16, (m * k + 7) / 8, [&](int64_t begin, int64_t end, int) {
-      linear_tiles(isa).block(
-          {x, k, m, reinterpret_cast<const uint8_t*>(w + begin * k), DType::f32, end - begin, k, y + begin, ldy});
-    });
+    layer_product<isa>(call_.pool, x, m, w, rows, k, y, ldy, workspace_);
   }
   void multiply_inputs(int64_t first, int64_t count) const {
     const float *x = operand(0), *w = operand(1) + d_ * n_.rows * n_.inputs, *bias = operand(3);

@@ -12,5 +12,6 @@ void add_normalize_back(KernelTable& table, Isa isa);
 void add_scatter_back(KernelTable& table, Isa isa);
 void add_reduce(KernelTable& table, Isa isa);
 void add_transpose(KernelTable& table, Isa isa);
+void add_quantize(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

@@ -9,6 +9,7 @@ void add_deform(KernelTable& table);
 void add_pooling(KernelTable& table);
 void add_resize(KernelTable& table);
 void add_sampling(KernelTable& table);
+void add_regions(KernelTable& table);
 void add_boxes(KernelTable& table);
 void add_channels_last(KernelTable& table);
 void add_windows_back(KernelTable& table);

@@ -109,13 +109,13 @@ Sample sample_of(const ResizedAxis& axis, int64_t i, const ResizeAttributes& a) 
   return out;
 }
 
-/// The axes that are resized, by dim; sizes are those of the output.
-std::vector<std::pair<int, ResizedAxis>> axes_of_resize(const KernelCall& call, const ResizeAttributes& a) {
-  const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
+/// The axes that are resized, by dim. `first` is the operand roi; scales and sizes follow.
+std::vector<std::pair<int, ResizedAxis>> axes_of_resize(const KernelCall& call, const ResizeAttributes& a,
+                                                        const Shape& x, const Shape& y, size_t first) {
   std::vector<int> dims;
   for (int64_t axis : a.axes) dims.push_back(positive_axis(axis, x.rank()));
   for (int i = 0; a.axes.empty() && i < x.rank(); ++i) dims.push_back(i);
-  const TensorView roi = input(call, 1), scales = input(call, 2), sizes = input(call, 3);
+  const TensorView roi = input(call, first), scales = input(call, first + 1), sizes = input(call, first + 2);
   const std::vector<double> part = roi.present() ? load_all<double>(roi) : std::vector<double>();
   const std::vector<double> given = scales.present() ? load_all<double>(scales) : std::vector<double>();
   std::vector<std::pair<int, ResizedAxis>> out;
@@ -133,6 +133,17 @@ std::vector<std::pair<int, ResizedAxis>> axes_of_resize(const KernelCall& call, 
     common = k == 0 ? own : a.policy == "not_smaller" ? std::max(common, own) : std::min(common, own);
   }
   for (auto& entry : out) entry.second.scale = common;
+  return out;
+}
+
+/// By dim; empty: not resized.
+std::vector<std::vector<Sample>> samples_of_resize(const KernelCall& call, const ResizeAttributes& a, const Shape& x,
+                                                   const Shape& y, size_t first) {
+  std::vector<std::vector<Sample>> out(static_cast<size_t>(x.rank()));
+  for (const auto& [dim, axis] : axes_of_resize(call, a, x, y, first)) {
+    if (axis.in == axis.out && axis.scale == 1 && a.coordinates != "tf_crop_and_resize") continue;
+    for (int64_t i = 0; i < axis.out; ++i) out[static_cast<size_t>(dim)].push_back(sample_of(axis, i, a));
+  }
   return out;
 }
 
@@ -206,11 +217,7 @@ KernelStatus resize(const KernelCall& call, const ResizeAttributes& a) {
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   if (y.elements() == 0) return {};
   if (x.elements() == 0) return {KernelCode::bad_value, 0, 0};
-  std::vector<std::vector<Sample>> samples(static_cast<size_t>(x.shape.rank()));  // by dim; empty: not resized
-  for (const auto& [dim, axis] : axes_of_resize(call, a)) {
-    if (axis.in == axis.out && axis.scale == 1 && a.coordinates != "tf_crop_and_resize") continue;
-    for (int64_t i = 0; i < axis.out; ++i) samples[static_cast<size_t>(dim)].push_back(sample_of(axis, i, a));
-  }
+  const std::vector<std::vector<Sample>> samples = samples_of_resize(call, a, x.shape, y.shape, 1);
   const bool whole_bytes = dtype_bits(x.dtype) >= 8 && x.shape.rank() > 0;
   if (a.mode == "nearest" && whole_bytes && a.coordinates != "tf_crop_and_resize") {
     with_word(dtype_bits(x.dtype), [&]<class Word>(Word) { copy_nearest<Word>(call, samples); });
@@ -238,8 +245,41 @@ KernelStatus resize(const KernelCall& call, const ResizeAttributes& a) {
   return {};
 }
 
+/// dy, sizes of x, roi?, scales? or sizes? -> dx: along each axis every element of dy is added to what it was sampled from.
+KernelStatus resize_back(const KernelCall& call, const ResizeAttributes& a) {
+  const TensorView &dy = call.inputs[0], &dx = call.outputs[0];
+  if (dy.shape.rank() != dx.shape.rank()) return {KernelCode::bad_value, 0, dy.shape.rank()};
+  if (dx.elements() == 0) return {};
+  const std::vector<std::vector<Sample>> samples = samples_of_resize(call, a, dx.shape, dy.shape, 2);
+  std::vector<double> values = load_all<double>(dy);
+  Shape sizes = dy.shape;
+  for (int dim = 0; dim < sizes.rank(); ++dim) {
+    const std::vector<Sample>& own = samples[static_cast<size_t>(dim)];
+    if (own.empty() && sizes[dim] != dx.shape[dim]) return {KernelCode::bad_value, 0, sizes[dim]};
+    if (own.empty()) continue;
+    const int64_t outer = sizes.elements(0, dim), inner = sizes.elements(dim + 1, sizes.rank()), in = dx.shape[dim],
+                  out = sizes[dim];
+    std::vector<double> spread(static_cast<size_t>(outer * in * inner));
+    share(call.pool, outer, outer * out * inner * 4, [&](int64_t row) {
+      for (int64_t i = 0; i < out; ++i)
+        for (const Tap& tap : own[static_cast<size_t>(i)].taps) {
+          const double* from = values.data() + (row * out + i) * inner;
+          double* to = spread.data() + (row * in + tap.at) * inner;
+          for (int64_t j = 0; j < inner; ++j) to[j] += tap.weight * from[j];
+        }
+    });
+    values = std::move(spread);
+    sizes[dim] = in;
+  }
+  store_all(dx, values);
+  return {};
+}
+
 }  // namespace
 
-void add_resize(KernelTable& table) { add<resize>(table, "Resize", anything); }
+void add_resize(KernelTable& table) {
+  add<resize>(table, "Resize", anything);
+  add<resize_back>(table, "plait.ResizeBack", floats);
+}
 
 }  // namespace plait::reference

@@ -75,12 +75,53 @@ KernelStatus pool_back(const KernelCall& call, const PoolBackAttributes& attribu
   return {};
 }
 
+struct PowerPoolAttributes : WindowAttributes {
+  explicit PowerPoolAttributes(const NodeInfo& node)
+      : WindowAttributes(node.attributes), p(static_cast<double>(node.attributes.integer("p", 2))) {}
+  double p;
+};
+
+/// dy [b, c, out...], x [b, c, in...] -> dx = dy y^(1 - p) |x|^(p - 1) with the sign of x, over the windows (all of space without
+/// kernel_shape) of norm y; 0 where y is.
+KernelStatus power_pool_back(const KernelCall& call, const PowerPoolAttributes& attributes) {
+  const TensorView &dy = call.inputs[0], &x = call.inputs[1], &dx = call.outputs[0];
+  if (dy.shape.rank() != x.shape.rank() || dy.shape[0] != x.shape[0] || dy.shape[1] != x.shape[1])
+    return {KernelCode::bad_value, 0, dy.shape[1]};
+  const std::vector<WindowAxis> axes = window_axes(
+      x.shape, dy.shape, attributes.kernel.empty() ? sizes_from(x.shape, 2) : attributes.kernel, attributes);
+  int64_t taps = 1;
+  for (const WindowAxis& axis : axes) taps *= axis.kernel;
+  const int64_t in = x.shape.elements(2, x.shape.rank()), out = dy.shape.elements(2, dy.shape.rank());
+  const Loaded<double> data(x), gradient(dy);
+  std::vector<double> result(static_cast<size_t>(dx.elements()));
+  share(call.pool, x.shape[0] * x.shape[1], dy.elements() * taps, [&](int64_t plane) {
+    for (int64_t to = 0; to < out; ++to) {
+      auto each = [&](auto f) {
+        for (int64_t tap = 0; tap < taps; ++tap)
+          if (const int64_t from = window_source(axes, to, tap); from >= 0) f(plane * in + from);
+      };
+      double sum = 0;
+      each([&](int64_t at) { sum += std::pow(std::fabs(data[at]), attributes.p); });
+      if (sum == 0) continue;
+      const double scale = gradient[plane * out + to] * std::pow(sum, 1 / attributes.p - 1);
+      each([&](int64_t at) {
+        if (data[at] != 0)
+          result[static_cast<size_t>(at)] +=
+              std::copysign(scale * std::pow(std::fabs(data[at]), attributes.p - 1), data[at] * scale);
+      });
+    }
+  });
+  store_all(dx, result);
+  return {};
+}
+
 }  // namespace
 
 void add_windows_back(KernelTable& table) {
   add<conv_weight>(table, "plait.ConvWeight", floats);
   add<pool_back<true>>(table, "plait.MaxPoolBack", floats);
   add<pool_back<false>>(table, "plait.AveragePoolBack", floats);
+  add<power_pool_back>(table, "plait.LpPoolBack", floats);
 }
 
 }  // namespace plait::reference

@@ -4,6 +4,7 @@
 
 namespace plait::reference {
 
+void add_recurrent_back(KernelTable& table);
 void add_recurrent_layers(KernelTable& table);
 void add_transforms(KernelTable& table);
 void add_random(KernelTable& table);

@@ -350,6 +350,29 @@ TEST(ThreadPool, StopsBetweenItems) {
   }
 }
 
+/// Rounds one after another, each with fresh numbers: a worker that comes late finds the round closed, or the next one.
+TEST(ThreadPool, RoundsAreApart) {
+  ThreadPool pool(4);
+  for (int64_t round = 0; round < 5000; ++round) {
+    std::vector<std::atomic<int64_t>> got(static_cast<size_t>(2 + round % 7));
+    pool.for_each(static_cast<int64_t>(got.size()), [&](int64_t item, int) { got[static_cast<size_t>(item)] += round; });
+    for (auto& one : got) ASSERT_EQ(one, round);
+  }
+}
+
+/// run calls every worker, also those that wake late; after for_each a late one touches nothing.
+TEST(ThreadPool, EveryWorkerOnceInEachRun) {
+  ThreadPool pool(6);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::atomic<int>> calls(6);
+    pool.run([&](int worker) { ++calls[static_cast<size_t>(worker)]; });
+    for (auto& one : calls) ASSERT_EQ(one, 1);
+    std::atomic<int> items{0};
+    pool.for_each(3, [&](int64_t, int) { ++items; });
+    ASSERT_EQ(items, 3);
+  }
+}
+
 TEST(ThreadPool, AnIdlePoolCostsNothing) {
   ThreadPool pool(2);
   pool.run([](int) {});

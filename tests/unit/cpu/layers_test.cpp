@@ -8,6 +8,23 @@ struct Sizes {
   int64_t steps, batch, inputs, hidden;
 };
 
+/// With gradients of all results, or of the steps' only; of every operand.
+void expect_reference_gradients(const std::string& op, Attributes how, std::vector<Tensor> inputs,
+                                const std::vector<OutputType>& results) {
+  how.set("layer", op);
+  const std::vector<Tensor> operands = inputs;
+  std::vector<OutputType> outputs;
+  for (size_t k : {0, 1, 2, 3, 5, 6})
+    if (k < operands.size() && operands[k].present()) outputs.push_back({DType::f32, operands[k].shape()});
+    else outputs.push_back({DType::none, {}});
+  inputs.resize(8);
+  for (size_t k = 0; k < results.size(); ++k) {
+    inputs.push_back(random_tensor(DType::f32, results[k].shape, 10 + k));
+    // Weights' gradients are sums of up to 120 terms.
+    if (k == 0 || k + 1 == results.size()) expect_reference("plait.RecurrentBack", how, inputs, outputs, 2e-4, 2e-3, 2);
+  }
+}
+
 TEST(CpuLayers, EqualReference) {
   for (const Sizes& n :
        {Sizes{1, 1, 7, 5}, Sizes{9, 3, 20, 33}, Sizes{40, 1, 17, 16}, Sizes{3, 40, 12, 24}, Sizes{0, 2, 3, 4}})
@@ -38,6 +55,7 @@ TEST(CpuLayers, EqualReference) {
             if (op == "LSTM") outputs.push_back({DType::f32, state});
             // Sums of up to 40 steps feed each other.
             expect_reference(op, how, inputs, outputs, 1e-4, 1e-4, 2);
+            expect_reference_gradients(op, how, inputs, outputs);
           }
 }
 

@@ -13,6 +13,7 @@
 #include "core/base/text.h"
 #include "core/graph/gradient.h"
 #include "core/passes/base/evaluate.h"
+#include "tests/unit/gradients/attribute_cases.h"
 #include "tests/unit/support/golden.h"
 #include "tests/unit/support/kernel_test.h"
 #include "tests/unit/support/models.h"
@@ -232,10 +233,11 @@ class Report {
       for (bool inwards : {true, false})
         if (std::optional<Trial> trial = trial_of(name, node, operands, inwards)) run(*trial);
     };
-    for (const Instance& instance : plait_instances()) {
-      const Made made = make(instance);
-      each(instance.name, made.node, made.operands);
-    }
+    for (const std::vector<Instance>& instances : {plait_instances(), attribute_cases()})
+      for (const Instance& instance : instances) {
+        const Made made = make(instance);
+        each(instance.name, made.node, made.operands);
+      }
     each_node(reference_options(), each);
   }
 

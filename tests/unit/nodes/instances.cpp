@@ -590,6 +590,6 @@ Made make(const Instance& instance) {
   return out;
 }
 
-const std::vector<Instance>& plait_instances() { return instances; }
+const std::vector<Instance>& main_instances() { return instances; }
 
 }  // namespace plait::test

@@ -36,6 +36,7 @@ struct Made {
 Made make(const Instance& instance);
 
 const std::vector<Instance>& plait_instances();      ///< of Plait's own ops
+const std::vector<Instance>& main_instances();       ///< those of them that are no gradients of images and signals
 const std::vector<Instance>& microsoft_instances();  ///< of com.microsoft
 
 }  // namespace plait::test

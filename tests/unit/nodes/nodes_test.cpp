@@ -1,6 +1,8 @@
 // Every case of the standard that the schema claims gives the standard's results, on the reference kernels and on the
 // fast ones; every other is refused by an error that names op, domain, opset and node.
 #include <gtest/gtest.h>
+#include <onnx-ml.pb.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -13,6 +15,7 @@
 #include "core/base/text.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
+#include "importers/onnx/import.h"
 #include "kernels/reference/base/numbers.h"
 #include "tests/unit/support/golden.h"
 #include "tests/unit/support/models.h"
@@ -143,6 +146,34 @@ TEST(NodeCases, AreThere) {
   // ctest looks for this line, and reports the suite as skipped.
   std::printf("NOT RUN: no node tests in %s; tests/unit/nodes/fetch.sh fetches them\n", case_folder().c_str());
   GTEST_SKIP();
+}
+
+/// The standard's case of a Scan before opset 9 with two samples, of which one has fewer elements.
+TEST(NodeCases, SequencesOfAScanHaveLengths) {
+  const std::filesystem::path from = case_folder() / "test_scan_sum" / "model.onnx";
+  if (!std::filesystem::exists(from)) GTEST_SKIP() << "NOT RUN: no node tests";
+  onnx::ModelProto model;
+  std::ifstream file(from, std::ios::binary);
+  ASSERT_TRUE(model.ParseFromIstream(&file));
+  onnx::GraphProto& graph = *model.mutable_graph();
+  graph.mutable_node(0)->set_input(0, "lengths");
+  for (auto* values : {graph.mutable_input(), graph.mutable_output()})
+    for (auto& value : *values) value.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_value(2);
+  onnx::ValueInfoProto& lengths = *graph.add_input();
+  lengths.set_name("lengths");
+  lengths.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::INT64);
+  lengths.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(2);
+  const std::filesystem::path changed = std::filesystem::temp_directory_path() / cat("plait_scan_", getpid(), ".onnx");
+  std::ofstream(changed, std::ios::binary) << model.SerializeAsString();
+  const Graph read = import_file(changed.string(), World::get().ops).graph;
+  std::filesystem::remove(changed);
+  auto floats = [](const Shape& shape, const std::vector<float>& values) { return Tensor::of<float>(DType::f32, shape, values); };
+  const std::vector<int64_t> counts{2, 3};
+  const DataSet data{
+      {floats({2, 2}, {0, 0, 0, 1}), floats({2, 3, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}), Tensor::of_ints(counts)},
+      {floats({2, 2}, {4, 6, 27, 31}), floats({2, 3, 2}, {1, 2, 4, 6, 0, 0, 7, 9, 16, 19, 27, 31})}};
+  run(read, reference_options().kernels, data, Measure({}, ""), "reference");
+  run(read, World::get().kernels, data, Measure({}, ""), "fast");
 }
 
 TEST(OpsTable, IsWhatTheSchemaSays) {

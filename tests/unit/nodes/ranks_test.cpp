@@ -20,7 +20,7 @@ const std::map<std::string, Attribute> usual_values{
     {"bits", int64_t{4}},       {"block_size", int64_t{16}},
     {"blocksize", int64_t{1}},  {"direction", std::string("LEFT")},
     {"to", int64_t{1}},         {"equation", std::string("ij,jk->ik")},
-    {"function", std::string("Tanh")}, {"num_heads", int64_t{2}},
+    {"function", std::string("Tanh")}, {"layer", std::string("LSTM")}, {"num_heads", int64_t{2}},
     {"kv_num_heads", int64_t{1}}, {"q_num_heads", int64_t{2}},
     {"num_groups", int64_t{1}}, {"rate", 0.5},
     {"kernel_shape", std::vector<int64_t>{1}}, {"pooled_shape", std::vector<int64_t>{1, 1}},

@@ -43,7 +43,8 @@ Operands after the last listed one have its types; types after an arrow are thos
 letter is a type variable, as in the standard: "T:numbers" for the operands of an Add, "T:any, index, T" for the data, indices and
 updates of a scatter; all operands with one letter have the same type. The column "cases" counts the standard's node tests (onnx
 1.23.2) with the op: fully supported ones, and all. The column "gradient": "yes": differentiable; "zero": no gradient, since
-results are piecewise constant; weights before an op without an entry cannot be trained.
+results are piecewise constant; weights before an op without an entry cannot be trained. An op that is read as others has the
+gradients of these.
 
 )";
 

@@ -70,6 +70,54 @@ TEST(Embeddings, NegativeIdsStandForRows) {
   EXPECT_EQ(found.inputs[0].tokens, (std::vector<int32_t>{-1, -2, -3, -4, -5, -6, -7, -8}));
 }
 
+/// Files that merge only where there are rows: the table is looked up before the branches, or in each.
+TEST(Embeddings, AnIfThatAsksForRows) {
+  std::string numbers;
+  for (int i = 1; i <= 48; ++i) numbers += cat(" ", i);
+  for (const bool inside : {false, true}) {
+    Graph graph = parse_graph(cat(R"(
+input %0 "input_ids" : i64[b, s]
+input %1 "image_features" : f32[n, 4]
+const %2 "table" = inline : f32[12, 4] =)", numbers, R"(
+const %3 = inline : i64[] = 9
+const %4 = inline : i64[] = 0
+node "rows" : %5 : ?[...] = Size(%1)
+node "some" : %6 : ?[...] = Greater(%5, %4)
+node "text" : %7 : ?[...] = Gather(%2, %0)
+node "if" : %8 "inputs_embeds" : ?[...] = If(%6, %7, %0, %1, %3, %2)
+body "then_branch" {
+  input %0 : ?[...]
+  input %1 : ?[...]
+  input %2 : ?[...]
+  input %3 : ?[...]
+  input %4 : ?[...]
+  node "" : %5 : ?[...] = Equal(%1, %3)
+  node "" : %6 : ?[...] = NonZero(%5)
+  node "" : %7 : ?[...] = Transpose(%6) perm=ints[1, 0]
+  node "" : %8 : ?[...] = Gather(%4, %1)
+  node "" : %9 : ?[...] = ScatterND()", inside ? "%8" : "%0", R"(, %7, %2)
+  output %9
+}
+body "else_branch" {
+  input %0 : ?[...]
+  input %1 : ?[...]
+  input %2 : ?[...]
+  input %3 : ?[...]
+  input %4 : ?[...]
+  node "" : %5 : ?[...] = Gather(%4, %1)
+  output )", inside ? "%5" : "%0", R"(
+}
+output %8
+)"));
+    const TextEmbeddings found = found_in(graph);
+    ASSERT_EQ(found.inputs.size(), 1u);
+    EXPECT_EQ(found.inputs[0].name, "image_features");
+    EXPECT_EQ(found.inputs[0].tokens, std::vector<int32_t>{9});
+    EXPECT_EQ(found.graph.nodes.size(), 1u);
+    EXPECT_EQ(found.graph.nodes[0].op, "Gather");
+  }
+}
+
 TEST(Embeddings, FilesThatChangeRowsAreRefused) {
   Maker m;
   ValueId is_row = m.op("Equal", {m.ids, m.integer(image)});
