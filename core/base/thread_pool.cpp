@@ -54,7 +54,8 @@ bool join(std::atomic<int32_t>& pending, const std::atomic<uint32_t>& rounds, ui
       return false;
     }
     if (!pending.compare_exchange_weak(gate, gate + Gate::came + 1, std::memory_order_acq_rel)) continue;
-    seen = round;
+    // Of the round that is open now, even if so many began since that the gate's bits of the number are the same.
+    seen = rounds.load(std::memory_order_acquire);
     return true;
   }
 }
@@ -63,8 +64,8 @@ bool join(std::atomic<int32_t>& pending, const std::atomic<uint32_t>& rounds, ui
 void hold_round(std::atomic<int32_t>& pending, std::atomic<uint32_t>& rounds, int64_t spin_ns, size_t workers,
                 FunctionRef<void()> own) {
   const uint32_t round = rounds.load(std::memory_order_relaxed) + 1;
+  rounds.store(round, std::memory_order_release);  // first, so that who is in by the gate reads this number
   pending.store(Gate::of(round), std::memory_order_release);
-  rounds.store(round, std::memory_order_release);
   rounds.notify_all();
   own();
   if (workers == 0) pending.fetch_or(Gate::closed, std::memory_order_acq_rel);
