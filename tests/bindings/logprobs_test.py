@@ -49,7 +49,9 @@ class PromptLogprobs(unittest.TestCase):
         self.assertEqual(echoed["text"], PROMPT + alone["text"])
         self.assertEqual(echoed["finish_reason"], "length")
         for token, offset, then in zip(self.words[1:], logprobs["text_offset"][1:], logprobs["text_offset"][2:]):
-            self.assertEqual(echoed["text"].encode()[offset:then].decode().strip(), token.strip())
+            self.assertEqual(echoed["text"][offset:then].strip(), token.strip())
+        longer = self.server.complete(prompt="ä ö ß " + PROMPT, max_tokens=2, logprobs=0, echo=True)["choices"][0]
+        self.assertEqual(longer["logprobs"]["text_offset"][-2], len("ä ö ß " + PROMPT))
 
     def test_each_way_has_the_same(self):
         ask = {"max_tokens": 5, "logprobs": 2, "echo": True, "n": 2, "prompt": [PROMPT, "a boat"]}

@@ -1,4 +1,5 @@
 // POST /v1/completions: platform.openai.com/docs/api-reference/completions.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -15,7 +16,7 @@ class CompletionWriter : public Writer {
 
   void begin(std::string& out) override {
     for (size_t i = 0; i < form_.echoes.size(); ++i) {
-      outputs_[i].length = form_.echoes[i].size();
+      outputs_[i].length = characters(form_.echoes[i]);
       if (!form_.streaming.on) outputs_[i].text = form_.echoes[i];
       else if (!form_.echo_logprobs) send(i, form_.echoes[i], nullptr, nullptr, out);
     }
@@ -34,7 +35,7 @@ class CompletionWriter : public Writer {
       logprobs = no_logprobs();
       add_logprob(event, own.length, logprobs);
     }
-    own.length += text.size();
+    own.length += characters(text);
     if (form_.streaming.on) {
       if (!text.empty() || !reason.is_null() || !logprobs.is_null())
         send(at, std::string(text), logprobs, reason, out);
@@ -57,6 +58,10 @@ class CompletionWriter : public Writer {
   }
 
  private:
+  /// Code points of a text in UTF-8: its bytes that continue none.
+  static size_t characters(std::string_view text) {
+    return static_cast<size_t>(std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; }));
+  }
   static Json no_logprobs() {
     return {{"tokens", Json::array()},
             {"token_logprobs", Json::array()},
@@ -65,13 +70,13 @@ class CompletionWriter : public Writer {
   }
   struct Output {
     std::string text;
-    size_t length = 0;  ///< of its text so far, in bytes
+    size_t length = 0;  ///< of its text so far, in characters (code points)
     Json logprobs = no_logprobs(), reason;
     bool begun = false;  ///< its echo was sent
     // Of the first output of each prompt:
     Json prompt = no_logprobs();
     Json by_id = Json::array();  ///< vLLM's prompt_logprobs
-    size_t echoed = 0;           ///< bytes of the prompt's tokens so far
+    size_t echoed = 0;           ///< characters of the prompt's tokens so far
   };
 
   /// The output that has its prompt's log-probabilities.
@@ -82,7 +87,7 @@ class CompletionWriter : public Writer {
     if (form_.prompt_logprobs) own.by_id.push_back(by_id(event));
     if (!form_.echo_logprobs) return;
     add_logprob(event, std::min(own.echoed, own.length), own.prompt);
-    own.echoed += texts_->shown(event.token).size();
+    own.echoed += characters(texts_->shown(event.token));
   }
   Json by_id(const plait_event& event) const {
     if (std::isnan(event.logprob)) return nullptr;
