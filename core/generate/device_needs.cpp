@@ -211,13 +211,16 @@ class DeviceFit {
     }
     return out;
   }
-  /// Pages of the longest sequence that the cache holds: each takes one of every group without a window.
+  /// Pages of the longest sequence that the cache holds: each takes one of every group without a window. Where nothing limits sequences,
+  /// as long as the cache is.
   int64_t width(const CacheCapacity& capacity) const {
     int64_t out = most_pages(decoder_, options_);
     std::vector<int64_t> whole(capacity.pages.size());
     for (const PageGroup& group : decoder_.groups) whole[static_cast<size_t>(group.pool)] += group.window == 0;
+    const bool limited = decoder_.context || options_.context ||
+                         std::any_of(whole.begin(), whole.end(), [](int64_t one) { return one > 0; });
     for (size_t pool = 0; pool < whole.size(); ++pool)
-      if (whole[pool]) out = std::min(out, capacity.pages[pool] / whole[pool]);
+      if (whole[pool] || !limited) out = std::min(out, capacity.pages[pool] / std::max<int64_t>(whole[pool], 1));
     return out;
   }
   /// As the rank saw it that measured last.
