@@ -142,13 +142,13 @@ class Device(unittest.TestCase):
         self.assertEqual((status, out), (0, expected), said)
         self.assertIn("collectives: peer memory\n", said)
 
-    def test_processes_that_cannot_open_memory_go_through_the_host(self):
+    def test_processes_that_cannot_open_memory_go_through_nccl(self):
         if not MPIRUN:
             self.skipTest("there is no MPI")
         _, expected, _ = self.generate(MODELS[1], "device=cpu")
         status, out, said, _ = self.generate_by_processes(2, faults={1: "cuIpcOpenMemHandle:1"})
         self.assertEqual((status, out), (0, expected), said)
-        self.assertRegex(said, r"collectives: host memory \(rank 1: cuIpcOpenMemHandle of rank 0's buffer by device 1: "
+        self.assertRegex(said, r"collectives: NCCL \(rank 1: cuIpcOpenMemHandle of rank 0's buffer by device 1: "
                                r"CUDA_ERROR_UNKNOWN")
 
     def test_a_process_that_fails_ends_the_others_with_its_message(self):
