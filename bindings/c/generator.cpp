@@ -110,6 +110,7 @@ EngineOptions engine_options(const Settings& settings, const ModelConfig& config
   EngineOptions out;
   out.threads = static_cast<int>(settings.integer("threads"));
   out.cache_bytes = settings.integer("cache_bytes");
+  out.device_share = settings.real("gpu_memory_utilization");
   out.memory_bytes = settings.integer("memory_bytes");
   out.page_tokens = settings.integer("page_tokens");
   out.step_tokens = settings.integer("step_tokens");

@@ -52,8 +52,8 @@ constexpr OptionRow rows[] = {
      "compute threads, on a mesh of each rank; 0: one per usable processor, or this rank's share of them", 0, 4096},
     {"device", Type::text, for_generator | for_session | for_trainer, "auto",
      "what computes: cpu, or auto: the processor; cuda: NVIDIA GPUs, one for each rank of a machine from the first, "
-     "cuda:N: from "
-     "number N; emulated: the CUDA path on the processor, for tests"},
+     "cuda:N: from number N, cuda:0,2: of the first rank, the second and so on, which may share one; emulated: the "
+     "CUDA path on the processor, for tests"},
     {"cuda_plugin", Type::text, for_generator | for_session | for_trainer, "",
      "path of plait_cuda.so, or of plait_cuda_emulated.so; \"\": next to this library"},
     {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export | for_plan, "file",
@@ -63,8 +63,12 @@ constexpr OptionRow rows[] = {
      "for decoders whose file rounds activations to 8 bits: file: rounded, op by op as in the file; exact: not "
      "rounded, which is more precise, recognised and faster",
      0, 0, "file exact"},
-    {"cache_bytes", Type::bytes, for_generator, "512M",
-     "hard limit of the key-value cache's bytes, of all ranks together", 1, huge},
+    {"cache_bytes", Type::bytes, for_generator, "0",
+     "hard limit of the key-value cache's bytes, of all ranks together; 0: 512M, and on GPUs what "
+     "gpu_memory_utilization leaves, or what `running` sequences of the longest length use if that is less",
+     0, huge},
+    {"gpu_memory_utilization", Type::real, for_generator, "0.9",
+     "share of a GPU's free memory that weights, workspace and a cache of cache_bytes=0 take at most", 0.01, 1},
     {"memory_bytes", Type::bytes, for_generator | for_session | for_plan, "0",
      "maximum bytes of a run in addition to weights and cache, of all ranks together; 0: three quarters of the "
      "machine's memory",

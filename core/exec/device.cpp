@@ -8,6 +8,10 @@
 
 namespace plait {
 
+int64_t Device::array_bytes(std::string_view, DType dtype, const Shape& shape) const {
+  return packed_bytes(shape.elements(), dtype_bits(dtype));
+}
+
 std::unique_ptr<Captured> Device::capture(Queue&, FunctionRef<void()>) {
   throw Error(Code::internal, "this device does not capture launches");
 }

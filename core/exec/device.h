@@ -6,6 +6,9 @@
 // semantics of CUDA streams and events.
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/base/function_ref.h"
 #include "core/comm/communicator.h"
@@ -33,6 +36,13 @@ class Captured {
   virtual ~Captured() = default;
 };
 
+/// A device's own memory, in bytes.
+struct DeviceMemoryInfo {
+  int64_t free = 0, total = 0;
+  std::string id;    ///< equal for ranks that share the device, also those of several processes
+  std::string name;  ///< for messages: "CUDA device 0"
+};
+
 /// One per rank. Called by the rank's thread unless stated otherwise.
 class Device {
  public:
@@ -50,6 +60,10 @@ class Device {
 
   /// Zeroed memory, 64-byte aligned. Any thread may call. Throws Error(out_of_memory).
   virtual std::shared_ptr<Blob> take(int64_t bytes) = 0;
+  /// What `take` can take of now; none if the memory is the process's, or not known. Throws what its driver reports.
+  virtual std::optional<DeviceMemoryInfo> memory() { return std::nullopt; }
+  /// Bytes of an array in the packed layout of that name (PackedLayout) of the device's kernels; "": plain.
+  virtual int64_t array_bytes(std::string_view layout, DType dtype, const Shape& shape) const;
   virtual Queue& queue(Use use) = 0;
 
   // Copies. Pointers named `host` are host memory, the others device memory. 0 bytes: no effect.

@@ -1,13 +1,20 @@
-// Cache capacity: how many pages and slots fit a budget.
+#include "core/generate/cache_capacity.h"
+
 #include <algorithm>
 #include <limits>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/generate/ragged_rank.h"
 
 namespace plait {
 namespace {
+
+int64_t pages_of(int64_t tokens, const EngineOptions& options) {
+  return (tokens + options.page_tokens - 1) / options.page_tokens;
+}
+
+/// Slots of tokens are i32.
+int64_t most_slots(const EngineOptions& options) { return std::numeric_limits<int32_t>::max() / options.page_tokens; }
 
 /// One replica's budget, and how many copies the ranks of a pipeline stage hold of data cut into `parts`.
 struct Budget {
@@ -33,7 +40,7 @@ void reserve_states(const Decoder& decoder, const Budget& budget, const EngineOp
   const int64_t bytes = state_bytes(decoder, budget);
   if (bytes == 0) return;
   constexpr int64_t usual_length = 256;
-  const int64_t pages = (usual_length + options.page_tokens - 1) / options.page_tokens;
+  const int64_t pages = pages_of(usual_length, options);
   const int64_t most = (page_set ? budget.bytes / 2 : budget.bytes) / bytes;
   const int64_t slots = std::min<int64_t>(most, std::numeric_limits<int32_t>::max());
   if (slots < 2)
@@ -72,10 +79,32 @@ CacheCapacity capacity_for(const Decoder& decoder, const Mesh& mesh, const Engin
                   cat("a cache of ", human_bytes(budget.bytes), budget.replicas > 1 ? ", of each replica," : "",
                       " does not hold one page of ", options.page_tokens, " tokens, which needs ", human_bytes(all)),
                   "raise cache_bytes");
-    capacity.pages.back() = std::min<int64_t>(
-        capacity.pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
+    capacity.pages.back() = std::min(capacity.pages.back(), most_slots(options));
   }
   return capacity;
+}
+
+int64_t most_pages(const Decoder& decoder, const EngineOptions& options) {
+  int64_t out = most_slots(options);
+  for (const int64_t longest : {decoder.context, options.context})
+    if (longest) out = std::min(out, pages_of(longest, options));
+  return out;
+}
+
+/// Of a layer with a window a sequence uses the pages of the window and of what a step adds.
+CacheCapacity usable_capacity(const Decoder& decoder, const EngineOptions& options) {
+  const int64_t sequences = options.step_sequences, longest = most_pages(decoder, options),
+                most = most_slots(options);
+  CacheCapacity out;
+  out.pages.resize(decoder.pools.size());
+  for (const PageGroup& group : decoder.groups) {
+    const int64_t seen = group.window ? pages_of(group.window + options.step_tokens, options) + 1 : longest;
+    const int64_t own = std::min(seen, longest);
+    int64_t& pages = out.pages[static_cast<size_t>(group.pool)];
+    pages = own > most / sequences ? most : std::min(most, pages + own * sequences);
+  }
+  if (!decoder.states.empty()) out.held_states = out.spare_states = sequences;
+  return out;
 }
 
 RaggedBounds bounds_for(const CacheCapacity& capacity, const EngineOptions& options) {
@@ -85,7 +114,7 @@ RaggedBounds bounds_for(const CacheCapacity& capacity, const EngineOptions& opti
   bounds.rows = options.step_rows;
   bounds.page_tokens = options.page_tokens;
   bounds.pages = capacity.pages;
-  bounds.states = capacity.held_states + capacity.spare_states;
+  bounds.states = capacity.states();
   return bounds;
 }
 

@@ -75,8 +75,14 @@ struct Feed {
 };
 
 struct EngineOptions {
-  int threads = 0;                           ///< 0: one per usable processor
-  int64_t cache_bytes = int64_t{512} << 20;  ///< hard limit of the KV cache, including recurrent states
+  int threads = 0;  ///< 0: one per usable processor
+  /// Hard limit of the KV cache, including recurrent states; 0: on devices with memory of their own what `device_share` leaves, or what
+  /// `step_sequences` of the longest length use if that is less; elsewhere `usual_cache_bytes`.
+  int64_t cache_bytes = usual_cache_bytes;
+  static constexpr int64_t usual_cache_bytes = int64_t{512} << 20;
+  /// Of a device's memory that is free before loading, the share that weights, workspace and a cache without a given size take at most.
+  /// The rest is for what comes later: graphs, programs for hidden states, and other users of the device.
+  double device_share = 0.9;
   int64_t page_tokens = 32;
   int64_t step_tokens = 512;  ///< max tokens per step
   int64_t step_sequences = 64;
@@ -190,7 +196,9 @@ class Engine {
  protected:
   explicit Engine(const EngineOptions& options, std::shared_ptr<MemoryBudget> budget = nullptr)
       : options_(options),
-        budget_(budget ? std::move(budget) : std::make_shared<MemoryBudget>(options.memory_bytes)) {}
+        budget_(budget ? std::move(budget) : std::make_shared<MemoryBudget>(options.memory_bytes)) {
+    if (!options_.cache_bytes) options_.cache_bytes = EngineOptions::usual_cache_bytes;
+  }
 
   EngineOptions options_;
   const std::shared_ptr<MemoryBudget> budget_;  ///< shared by all its executors

@@ -10,8 +10,13 @@
 
 namespace plait {
 
+/// Each rank reports its RankNeeds.
+struct MeasureMemory {};
 /// Load the weights and allocate the cache. Each rank reports its RankBytes.
-struct LoadArrays {};
+struct LoadArrays {
+  CacheCapacity capacity;
+  auto fields() { return std::tie(capacity); }
+};
 
 /// One step per replica. The rank of each replica that has the results, if it is not rank 0, reports StepOutput if its step is not
 /// empty.
@@ -56,6 +61,6 @@ struct TracedEvent {
   auto fields() { return std::tie(name, begin, end, waited, collective, async); }
 };
 
-using EngineCommands = CommandSet<LoadArrays, JoinGroups, ComputeStep, ReadRows, WriteRows, SetTracing, TakeTrace>;
+using EngineCommands = CommandSet<JoinGroups, MeasureMemory, LoadArrays, ComputeStep, ReadRows, WriteRows, SetTracing, TakeTrace>;
 
 }  // namespace plait

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -53,6 +54,9 @@ struct CacheCapacity {
   std::vector<int64_t> pages;  ///< of each pool
   /// Slots held between steps, and extra ones written by the sequences of a step; 0: no states.
   int64_t held_states = 0, spare_states = 0;
+  int64_t states() const { return held_states + spare_states; }
+
+  auto fields() { return std::tie(pages, held_states, spare_states); }
 };
 
 class KvCache {

@@ -250,7 +250,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
     weights = std::make_shared<Store>();
     host = host_of_threads(graph, compile, given, weights);
   }
-  const EngineOptions options = rank_options(given, compile, host ? host->world().processors() : usable_processors());
+  EngineOptions options = rank_options(given, compile, host ? host->world().processors() : usable_processors());
 
   // The share of the remaining work; passes over the largest model take as long as reading a few hundred megabytes.
   constexpr double compile_share = 0.25;
@@ -269,22 +269,33 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
   else compile_own();  // as the only rank
   if (!model.program) return nullptr;
 
-  const CacheCapacity capacity = capacity_for(model.decoder, mesh, options);
   auto budget = std::make_shared<MemoryBudget>(options.memory_bytes);
   // A stage's run is not cancelled by the engine's budget, since later stages would wait for it.
   auto memory = model.stages.count() > 1 ? std::make_shared<MemoryBudget>(options.memory_bytes) : budget;
   auto rank = std::make_unique<RaggedRank>(std::move(model), options, std::move(memory), std::move(weights),
                                            compile.own_device());
-  std::vector<RankBytes> others;
-  if (host) {
-    host->broadcast(EngineCommands::encode(LoadArrays{}));
-    for (const Report& report : host->gather_loaded([&] { rank->load(progress); }))
-      others.push_back(report.as<RankBytes>());
-    host->broadcast(EngineCommands::encode(JoinGroups{}));
-  } else {
-    rank->load(progress);
-  }
+  // Groups of devices take memory too, so they are made before it is measured.
+  if (host) host->broadcast(EngineCommands::encode(JoinGroups{}));
   rank->join(host ? &host->world() : nullptr);
+  std::vector<RankNeeds> needs;
+  const auto measure_own = [&] { needs.push_back(rank->needs()); };
+  if (host) {
+    host->broadcast(EngineCommands::encode(MeasureMemory{}));
+    for (const Report& report : host->gather_loaded(measure_own)) needs.push_back(report.as<RankNeeds>());
+  } else {
+    measure_own();
+  }
+  const CacheCapacity capacity = fitting_capacity(rank->model().decoder, mesh, options, needs);
+  if (!options.cache_bytes)
+    for (const RankNeeds& one : needs) options.cache_bytes += one.cache_bytes(capacity);
+  std::vector<RankBytes> others;
+  const auto load_own = [&] { rank->load(capacity, progress); };
+  if (host) {
+    host->broadcast(EngineCommands::encode(LoadArrays{capacity}));
+    for (const Report& report : host->gather_loaded(load_own)) others.push_back(report.as<RankBytes>());
+  } else {
+    load_own();
+  }
   return std::make_unique<RaggedEngine>(options, capacity, std::move(rank), std::move(budget), std::move(host),
                                         std::move(others));
 }

@@ -1,7 +1,6 @@
 #include "core/generate/ragged_rank.h"
 
 #include <algorithm>
-#include <set>
 
 #include "core/base/block.h"
 #include "core/base/error.h"
@@ -10,44 +9,6 @@
 
 namespace plait {
 namespace {
-
-std::vector<int64_t> bounds_of(const Program& program) {
-  std::vector<int64_t> out;
-  for (SymbolId id = 0; id < program.symbols.size(); ++id) out.push_back(program.symbols[id].bound);
-  return out;
-}
-
-/// Of a rank, by its program: packed weights may take a little more.
-RankBytes planned_bytes(const Program& program) {
-  RankBytes out{.arena = program.arena_bytes};
-  const std::vector<int64_t> bounds = bounds_of(program);
-  std::set<std::string_view> counted;  // a table that is also a head has two entries
-  for (const StoreEntry& entry : program.entries) {
-    if (!counted.insert(entry.key).second) continue;
-    int64_t elements = 1;
-    for (const Dim& dim : entry.dims) elements *= dim.evaluate(bounds);
-    int64_t& sum = entry.source ? out.weights : store_keys::is_adapter_slots(entry.key) ? out.adapters : out.cache;
-    sum += packed_bytes(elements, dtype_bits(entry.dtype));
-  }
-  return out;
-}
-
-/// Does it. Where a device's memory is too small, the error tells what the model needs of it, and what would need less.
-void tell_needs(const Device& device, const Program& program, FunctionRef<void()> work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    if (error.code() != Code::out_of_memory || device.shares_host_memory()) throw;
-    const RankBytes need = planned_bytes(program);
-    const int64_t weights = need.weights + need.adapters, all = weights + need.cache + need.arena;
-    throw Error(
-        error.code(),
-        cat(error.message(), ": the model takes ", human_bytes(weights), " of weights, ", human_bytes(need.cache),
-            " of keys and values and ", human_bytes(need.arena), " of workspace, ", human_bytes(all), " in all"),
-        cat("fewer pages (cache_bytes), shorter steps (step_tokens, running), weights of int4, or a mesh need less: ",
-            "tensor=2 takes about ", human_bytes(all / 2), " on each device"));
-  }
-}
 
 /// Input `name` of a step: "ids", "slots.0" and so on. Programs do not write to inputs.
 TensorView input_of(const RaggedStep& step, std::string_view name, int64_t given_size) {
@@ -97,10 +58,13 @@ RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::sha
       store_(weights_, std::move(device)),
       budget_(std::move(budget)) {}
 
-void RaggedRank::load(LoadProgress* progress) {
-  tell_needs(store_.device(), *model_.program,
-             [&] { store_.load(*model_.program, bounds_of(*model_.program), &pool_, progress); });
+RankNeeds RaggedRank::needs() { return needs_of(store_.device(), model_, options_, pool_.size()); }
+
+void RaggedRank::load(const CacheCapacity& capacity, LoadProgress* progress) {
+  sizes_ = sizes_of(*model_.program, capacity);
+  store_.load(*model_.program, sizes_, &pool_, progress);
   touch_first_pages();
+  make(step_, model_.program);
 }
 
 void RaggedRank::join(World* world) {
@@ -114,8 +78,8 @@ void RaggedRank::join(World* world) {
     for (int32_t stage = 0; stage < schedule_.stages; ++stage)
       schedule_.ranks.push_back({{.kind = Action::Kind::forward, .stage = stage}});
   }
-  tell_needs(store_.device(), *model_.program, [&] { make(step_, model_.program); });
-  if (model_.hidden_program) groups_.of(*model_.hidden_program);
+  for (const auto& program : {model_.program, model_.hidden_program})
+    if (program) groups_.of(*program);
 }
 
 void RaggedRank::make(Part& part, const std::shared_ptr<const Program>& program) {
@@ -242,7 +206,7 @@ void RaggedRank::write(const StoreRow& row, ByteReader& in, int64_t rank) {
 }
 
 RankBytes RaggedRank::bytes() const {
-  RankBytes out = planned_bytes(*model_.program);
+  RankBytes out = bytes_of(store_.device(), *model_.program, sizes_);
   if (step_.executor) out.arena = step_.executor->bytes();
   if (in_stages()) out.arena += planned_slot_bytes(*model_.program, SlotPool::action);
   return out;

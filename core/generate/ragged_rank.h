@@ -8,6 +8,7 @@
 
 #include "core/base/bytes.h"
 #include "core/comm/world.h"
+#include "core/generate/device_needs.h"
 #include "core/generate/engine.h"
 #include "core/generate/kv_cache.h"
 #include "core/ranks/program_groups.h"
@@ -61,10 +62,14 @@ class RaggedRank {
   RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> budget,
              std::shared_ptr<Store> weights, std::shared_ptr<Device> device);
 
-  /// Makes the Store's arrays.
-  void load(LoadProgress* progress);
-  /// Creates the communicators, last; all ranks of the world call it together. Null: there is no other rank.
+  // In this order:
+  /// Creates the communicators; all ranks of the world call it together. Null: there is no other rank.
   void join(World* world);
+  /// What it takes of its device.
+  RankNeeds needs();
+  /// Makes the Store's arrays, and what runs steps.
+  void load(const CacheCapacity& capacity, LoadProgress* progress);
+
   /// Whether steps communicate with other ranks.
   bool needs_others() const { return in_stages() || !model_.program->groups.empty(); }
   bool in_stages() const { return model_.stages.count() > 1; }
@@ -129,6 +134,7 @@ class RaggedRank {
   const std::shared_ptr<Store> weights_;
   Store store_;
   const std::shared_ptr<MemoryBudget> budget_;
+  std::vector<int64_t> sizes_;  ///< of arrays, by the program's symbols
   ProgramGroups groups_;
   Part step_, hidden_;
   std::unique_ptr<ActionRunner> runner_;  ///< of a pipeline's stage
@@ -138,12 +144,5 @@ class RaggedRank {
   bool tracing_ = false;
   std::vector<TraceEvent> trace_;
 };
-
-/// Splits `options.cache_bytes`, a total over all ranks, into pages of each pool and state slots. Throws
-/// Error(out_of_memory).
-CacheCapacity capacity_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options);
-
-/// The bounds for planning a program.
-RaggedBounds bounds_for(const CacheCapacity& capacity, const EngineOptions& options);
 
 }  // namespace plait

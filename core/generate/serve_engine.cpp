@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/generate/cache_capacity.h"
 #include "core/generate/engine_commands.h"
 #include "core/ranks/serve_rank.h"
 
@@ -23,14 +24,18 @@ class EngineHandler final : public RankHandler {
   ProgramIdentities programs() const override { return identities_of(rank_->model()); }
   void handle(ByteReader& command) override { EngineCommands::dispatch(command, *this); }
 
-  void handle(const LoadArrays&) {
+  void handle(const JoinGroups&) { rank_->join(&world_); }
+
+  void handle(const MeasureMemory&) {
+    report_result(world_, [&] { report_ok(world_, rank_->needs()); });
+  }
+
+  void handle(const LoadArrays& command) {
     report_result(world_, [&] {
-      rank_->load(progress_);
+      rank_->load(command.capacity, progress_);
       report_ok(world_, rank_->bytes());
     });
   }
-
-  void handle(const JoinGroups&) { rank_->join(&world_); }
 
   void handle(const ComputeStep& command) {
     const RaggedStep& step = command.replicas.at(static_cast<size_t>(place_.replica));
@@ -118,7 +123,9 @@ RaggedModel compile_rank(const Graph& graph, const CompileOptions& given, const 
       ranks > 1 && compile.stages.seats.empty())
     for (int32_t stage = 0; stage < ranks; ++stage) compile.stages.seats.push_back({stage});
   return compile_ragged(graph, compile, [&](const Decoder& decoder) {
-    return bounds_for(capacity_for(decoder, compile.mesh, options), options);
+    const CacheCapacity capacity =
+        options.cache_bytes ? capacity_for(decoder, compile.mesh, options) : usable_capacity(decoder, options);
+    return bounds_for(capacity, options);
   });
 }
 
@@ -144,6 +151,9 @@ EngineOptions rank_options(const EngineOptions& given, const CompileOptions& com
   if (!out.memory_bytes && compile.device == DeviceKind::host && mesh.ranks() > 1)
     out.memory_bytes = usable_memory() / 4 * 3;
   out.memory_bytes /= mesh.ranks();
+  // A cut whose stages fit limits has to know the cache's size.
+  if (!out.cache_bytes && (compile.device == DeviceKind::host || !compile.stages.rank_bytes.empty()))
+    out.cache_bytes = EngineOptions::usual_cache_bytes;
   return out;
 }
 

@@ -31,7 +31,7 @@ struct ReplicaPlace {
 void serve_engine(World& world, const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
                   std::shared_ptr<Store> weights = nullptr, LoadProgress* progress = nullptr);
 
-/// A rank's share of the options: its threads and its memory.
+/// A rank's share of the options: its threads and its memory, and the cache's size where it does not depend on devices.
 EngineOptions rank_options(const EngineOptions& options, const CompileOptions& compile, int processors);
 /// The program is null if the decoder is not recognised. Along the axis pipeline each rank has a stage, cut as `compile.stages`
 /// specify, if they have seats.

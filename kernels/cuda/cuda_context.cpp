@@ -75,7 +75,8 @@ void CudaContext::find_device() {
     throw Error(
         Code::unsupported,
         cat("there is no CUDA device ", ordinal_, ": the driver has ", count, count == 1 ? " device" : " devices"),
-        "device=cuda:N counts from 0, of those that the environment variable CUDA_VISIBLE_DEVICES leaves");
+        "device=cuda:N counts from 0, of those that the environment variable CUDA_VISIBLE_DEVICES leaves; a mesh takes a "
+        "device for each rank, and device=cuda:0,0 lets two ranks share one");
   driver().call(driver().device_get, &device_, ordinal_);
   driver().call(driver().device_attribute, &major, attribute_compute_major, device_);
   driver().call(driver().device_attribute, &minor, attribute_compute_minor, device_);
@@ -91,16 +92,25 @@ std::shared_ptr<Blob> CudaContext::take(int64_t bytes) {
   DevicePtr data = 0;
   const Status status = driver().memory_alloc(&data, at_least_one(bytes));
   if (status == cuda_out_of_memory) {
-    size_t free = 0, total = 0;
-    driver().memory_info(&free, &total);
-    throw Error(
-        Code::out_of_memory,
-        cat("cuMemAlloc: CUDA device ", ordinal_, " has ", human_bytes(static_cast<int64_t>(free)), " free of ",
-            human_bytes(static_cast<int64_t>(total)), "; ", human_bytes(bytes), " more are needed"),
-        "fewer pages (cache_bytes), smaller weights (int4) or more devices (mesh) need less");
+    const DeviceMemoryInfo info = memory();
+    throw Error(Code::out_of_memory,
+                cat(driver().memory_alloc.name, ": ", info.name, " has ", human_bytes(info.free), " free of ",
+                    human_bytes(info.total), "; ", human_bytes(bytes), " more are needed"),
+                "fewer pages (cache_bytes), smaller weights (int4) or more devices (mesh) need less, and so do fewer "
+                "programs on the device");
   }
   if (status) driver().fail(status, driver().memory_alloc.name);
   return std::make_shared<CudaBlob>(shared_from_this(), reinterpret_cast<std::byte*>(data), bytes, false);
+}
+
+DeviceMemoryInfo CudaContext::memory() const {
+  enter();
+  size_t free = 0, total = 0;
+  driver().call(driver().memory_info, &free, &total);
+  DeviceId id{};
+  driver().call(driver().device_id, &id, device_);
+  return {static_cast<int64_t>(free), static_cast<int64_t>(total), std::string(id.bytes, sizeof id.bytes),
+          cat("CUDA device ", ordinal_)};
 }
 
 std::shared_ptr<Blob> CudaContext::take_pinned(int64_t bytes) {

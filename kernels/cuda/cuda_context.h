@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/tensor.h"
+#include "core/exec/device.h"
 #include "kernels/cuda/cuda_libraries.h"
 #include "kernels/cuda/cuda_queue.h"
 
@@ -45,6 +45,8 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
 
   /// Device memory of undefined content, at least 256-byte aligned. Throws Error(out_of_memory) with what is free.
   std::shared_ptr<Blob> take(int64_t bytes);
+  /// Of the driver.
+  DeviceMemoryInfo memory() const;
   /// Pinned host memory of undefined content, which the device can access under the same address.
   std::shared_ptr<Blob> take_pinned(int64_t bytes);
 

@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 #include "kernels/cuda/island.h"
 #include "kernels/cuda/nccl_communicator.h"
+#include "kernels/cuda/packed_arrays.h"
 #include "kernels/cuda/peer_communicator.h"
 #include "kernels/cuda/staged_communicator.h"
 #include "kernels/cuda/staging.h"
@@ -98,6 +99,10 @@ class CudaDevice : public Device {
                   copies_.stream());
     context_->wait_for(static_cast<Event>(record(copies_).handle.get()));
     return out;
+  }
+  std::optional<DeviceMemoryInfo> memory() override { return context_->memory(); }
+  int64_t array_bytes(std::string_view layout, DType dtype, const Shape& shape) const override {
+    return packed_array_bytes(layout, dtype, shape);
   }
   Queue& queue(Use use) override { return use == Use::compute ? compute_ : use == Use::copy ? copies_ : collective_; }
 

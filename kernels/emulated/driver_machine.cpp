@@ -124,6 +124,12 @@ CUstream_st* Machine::next(int device) {
   return ready.empty() ? nullptr : ready[random() % ready.size()];
 }
 
+bool Machine::has_work(int device) const {
+  return std::any_of(streams.begin(), streams.end(), [&](const CUstream_st* stream) {
+    return stream->context->device == device && !stream->queue.empty();
+  });
+}
+
 void Machine::work(int device) {
   Worker& worker = *workers_[static_cast<size_t>(device)];
   std::unique_lock lock(mutex);
@@ -135,6 +141,7 @@ void Machine::work(int device) {
     }
     close(worker);
     if (stream) worker.wake.wait_until(lock, worker.due);
+    else if (has_work(device)) worker.wake.wait_for(lock, std::chrono::milliseconds(1));  // it may wait for another process
     else worker.wake.wait(lock);
   }
 }

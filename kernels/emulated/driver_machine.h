@@ -131,6 +131,7 @@ class Machine {
   };
   void work(int device);
   CUstream_st* next(int device);
+  bool has_work(int device) const;
   void run(CUstream_st* stream, std::unique_lock<std::mutex>& lock);
   void close(Worker& worker);
 

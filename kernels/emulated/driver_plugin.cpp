@@ -3,6 +3,6 @@
 
 extern "C" __attribute__((visibility("default"))) const plait_cuda_plugin* plait_cuda_get_plugin() {
   static const void* const images[] = {"kernels of the emulated driver", nullptr};
-  static const plait_cuda_plugin plugin{PLAIT_CUDA_VERSION, nullptr, nullptr, images, 1};
+  static const plait_cuda_plugin plugin{PLAIT_CUDA_VERSION, nullptr, nullptr, images, 0};
   return &plugin;
 }

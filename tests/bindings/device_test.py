@@ -92,6 +92,44 @@ class Device(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertIn("there is no CUDA device 1: the driver has 1 device", said)
 
+    def test_ranks_share_a_device_where_that_is_asked_for(self):
+        _, expected, _ = self.generate(MODELS[1], "device=cpu")
+        options = ("cuda_plugin=" + EMULATED, "cache_bytes=4M")
+        status, out, said = self.generate(MODELS[1], "device=cuda:0,0", *options, devices=1, mesh="tensor=2")
+        self.assertEqual((status, out), (0, expected), said)
+        self.assertIn("collectives: host memory (ranks share a device)", said)
+        status, out, said = self.generate(MODELS[1], "device=cuda:1,0", *options, devices=2, mesh="tensor=2")
+        self.assertEqual((status, out), (0, expected), said)
+        self.assertIn("collectives: peer memory\n", said)
+        status, _, said = self.generate(MODELS[1], "device=cuda:0,1", *options, devices=2, mesh="tensor=4")
+        self.assertNotEqual(status, 0)
+        self.assertIn("option device names 2 devices", said)
+
+    def test_a_cache_without_a_size_takes_what_is_left(self):
+        def ranks(*options, megabytes):
+            """Bytes of the cache, by rank, and what was said."""
+            words = [PLAIT, "generate", os.path.join(FIXTURES, MODELS[0]), "--ids", "5,3,9", "--max-tokens", "4", "--threads", "1",
+                     "--mesh", "tensor=2"]
+            for option in ("device=emulated", "cuda_plugin=" + EMULATED, "temperature=0", *options):
+                words += ["--option", option]
+            done = subprocess.run(words, capture_output=True, timeout=300,
+                                  env=dict(os.environ, PLAIT_EMULATE_DEVICES="2", PLAIT_EMULATE_BYTES=str(megabytes << 20)))
+            said = done.stderr.decode()
+            return done.returncode, [float(one) for one in re.findall(r"cache ([0-9.]+) MB", said)], said
+
+        usual, shared = (ranks(*options, megabytes=24) for options in ((), ("gpu_memory_utilization=0.5",)))
+        for status, cache, said in (usual, shared):
+            self.assertEqual((status, len(set(cache)), len(cache)), (0, 1, 2), said)
+        self.assertLess(shared[1][0], 0.6 * usual[1][0])
+        roomy = ranks(megabytes=512)[1]
+        self.assertGreater(roomy[0], usual[1][0])
+        self.assertEqual(roomy, ranks(megabytes=256)[1])  # what 64 sequences of the longest length use
+        status, _, said = ranks("cache_bytes=128M", megabytes=64)
+        self.assertNotEqual(status, 0)
+        self.assertRegex(said, r"CUDA device [01] has .* bytes\) free of 67.1 MB; rank [01] of the model needs .* bytes\): .* of weights, "
+                               r"67.1 MB of keys and values and .* of workspace")
+        self.assertRegex(said, r"cache_bytes=\d+M fits")
+
     def test_processes_sum_in_peer_memory_as_threads_do(self):
         if not MPIRUN:
             self.skipTest("there is no MPI")
@@ -104,13 +142,13 @@ class Device(unittest.TestCase):
         self.assertEqual((status, out), (0, expected), said)
         self.assertIn("collectives: peer memory\n", said)
 
-    def test_processes_that_cannot_open_memory_go_through_the_host(self):
+    def test_processes_that_cannot_open_memory_go_through_nccl(self):
         if not MPIRUN:
             self.skipTest("there is no MPI")
         _, expected, _ = self.generate(MODELS[1], "device=cpu")
         status, out, said, _ = self.generate_by_processes(2, faults={1: "cuIpcOpenMemHandle:1"})
         self.assertEqual((status, out), (0, expected), said)
-        self.assertRegex(said, r"collectives: host memory \(rank 1: cuIpcOpenMemHandle of rank 0's buffer by device 1: "
+        self.assertRegex(said, r"collectives: NCCL \(rank 1: cuIpcOpenMemHandle of rank 0's buffer by device 1: "
                                r"CUDA_ERROR_UNKNOWN")
 
     def test_a_process_that_fails_ends_the_others_with_its_message(self):
@@ -148,8 +186,8 @@ class Device(unittest.TestCase):
         self.skipTest("this machine has a driver")
 
     def test_values_are_checked(self):
-        for value in ("gpu", "cuda:", "cuda:-1", "cuda:1x", ""):
-            self.assertIn("expected auto, cpu, cuda, cuda:N or emulated", self.refused("device=" + value))
+        for value in ("gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:0,", "cuda:0,x", ""):
+            self.assertIn("expected auto, cpu, cuda, cuda:N, cuda:N,M or emulated", self.refused("device=" + value))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ LAW = {
     "kernels/cpu/recurrent": ["kernels/cpu/linear"],
     "kernels/cpu/training": ["kernels/cpu/linear"],
     "kernels/cpu": ["kernels/cpu/attention", "kernels/cpu/image", "kernels/cpu/recurrent", "kernels/cpu/training"],
-    "kernels/cuda": ["core/exec"],
+    "kernels/cuda": ["core/exec", "kernels/cuda/kernels/linear.h"],
     "kernels/cuda/kernels": ["kernels/cuda/fault_word.h", "kernels/cuda/peer_sums.h", "core/base/token_weight.h",
                              "kernels/emulated/cuda_language.h", "kernels/emulated/instructions.h"],
     "kernels/cuda/launch": ["kernels/cuda", "kernels/cuda/kernels"],

@@ -96,7 +96,8 @@ def check_emulated(plait, model, golden, temporary):
     """What is wrong, a line each."""
     os.environ["PLAIT_EMULATE_DEVICES"], os.environ["PLAIT_EMULATE_BYTES"] = "1", "2500000000"
     for case in sorted(golden["f32"], key=lambda one: len(one["ids"]))[:3]:
-        words = ["generate", model, "--ids", joined(case["ids"]), "--max-tokens", "6", "--temperature", "0", "--ignore-eos", "--json"]
+        words = ["generate", model, "--ids", joined(case["ids"]), "--max-tokens", "6", "--temperature", "0", "--ignore-eos", "--json",
+                 "--option", "cache_bytes=64M"]
         expected, got = (json.loads(run([plait, *words, "--option", f"device={device}"]))["ids"] for device in ("cpu", "emulated"))
         print(f"emulated, {len(case['ids'])} tokens: {got}", flush=True)
         if got != expected:

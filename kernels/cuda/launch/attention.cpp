@@ -1,6 +1,8 @@
 // plait.PagedAttention.
 #include "kernels/cuda/kernels/attention.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/launch/launch.h"
 
 namespace plait::cuda {
@@ -35,9 +37,9 @@ int64_t splits_of_call(std::span<const TensorView> inputs) {
 }
 int64_t tokens_of(std::span<const TensorView> inputs) { return inputs[0].shape[0] * inputs[0].shape[1]; }
 
+/// More tokens take none, and are given as much as few: what is planned for the most tokens has to be enough for fewer.
 int64_t scratch_bytes(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>, int) {
-  const int64_t tokens = tokens_of(inputs);
-  if (tokens > few_tokens) return 0;
+  const int64_t tokens = std::min(tokens_of(inputs), few_tokens);
   return tokens * inputs[0].shape[2] * splits_of_call(inputs) * (inputs[2].shape[3] + 2) * 4;
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/base/thread_pool.h"
+#include "kernels/cuda/packed_arrays.h"
 
 namespace plait::cuda {
 namespace {
@@ -31,7 +32,7 @@ Tensor packed_like(const Tensor& plain, int64_t bytes) {
 /// [n, k] of 16 bits.
 Tensor pack_plain(const Tensor& plain, ThreadPool* pool) {
   const int64_t n = plain.shape()[0], k = plain.shape()[1], units = units_of(k), unit_bytes = 2 * lanes * 16;
-  Tensor out = packed_like(plain, ceil_div(n, strip_rows) * units * unit_bytes);
+  Tensor out = packed_like(plain, packed_halves_bytes(plain.shape()));
   each_strip(n, pool, [&](int64_t strip) {
     for (int64_t unit = 0; unit < units; ++unit) {
       std::byte* const to = out.data() + (strip * units + unit) * unit_bytes;
@@ -61,7 +62,7 @@ Tensor pack_codes(const Tensor& plain, ThreadPool* pool) {
   const int64_t n = plain.shape()[0], length = plain.shape()[2], k = plain.shape()[1] * length;
   const int64_t block_units = int64_t{1} << block_shift_of(length), units = plain.shape()[1] * block_units;
   const int64_t groups = bytes ? units : ceil_div(units, 2), group_bytes = lanes * 16;
-  Tensor out = packed_like(plain, ceil_div(n, strip_rows) * groups * group_bytes);
+  Tensor out = packed_like(plain, packed_codes_bytes(plain.shape(), to_bits));
   each_strip(n, pool, [&](int64_t strip) {
     for (int64_t unit = 0; unit < units; ++unit) {
       std::byte* const to = out.data() + (strip * groups + (bytes ? unit : unit / 2)) * group_bytes;
@@ -101,7 +102,7 @@ float value_at(const Tensor& values, int64_t i) {
 template <int shift>
 Tensor pack_of_blocks(const Tensor& plain, ThreadPool* pool) {
   const int64_t n = plain.shape()[0], c = plain.shape()[1];
-  Tensor out = packed_like(plain, ceil_div(n, strip_rows) * c * strip_rows * 4);
+  Tensor out = packed_like(plain, packed_blocks_bytes(plain.shape()));
   each_strip(n, pool, [&](int64_t strip) {
     for (int64_t block = 0; block < c; ++block)
       for (int row = 0; row < strip_rows && strip * strip_rows + row < n; ++row) {
@@ -125,7 +126,7 @@ int code_shift(DType weights) {
 }
 
 const PackedLayout* weight_layout(DType dtype) {
-  static const PackedLayout plain{"mma 16 bits", pack_plain}, u8{"mma u8", pack_codes<8, 8, 0>},
+  static const PackedLayout plain{halves_name, pack_plain}, u8{"mma u8", pack_codes<8, 8, 0>},
       i8{"mma i8", pack_codes<8, 8, 128>}, u4{"mma u4", pack_codes<4, 4, 0>}, i4{"mma i4", pack_codes<4, 4, 8>},
       u2{"mma u2", pack_codes<2, 4, 0>}, i2{"mma i2", pack_codes<2, 4, 2>};
   switch (dtype) {
@@ -142,12 +143,12 @@ const PackedLayout* weight_layout(DType dtype) {
 }
 
 const PackedLayout* scale_layout() {
-  static const PackedLayout scales{"mma scales", pack_of_blocks<0>};
+  static const PackedLayout scales{scales_name, pack_of_blocks<0>};
   return &scales;
 }
 
 const PackedLayout* zero_layout(DType weights) {
-  static const PackedLayout zeros[] = {{"mma zeros", pack_of_blocks<0>},
+  static const PackedLayout zeros[] = {{zeros_name, pack_of_blocks<0>},
                                        {"mma zeros + 8", pack_of_blocks<8>},
                                        {"mma zeros + 2", pack_of_blocks<2>},
                                        {"mma zeros + 128", pack_of_blocks<128>}};

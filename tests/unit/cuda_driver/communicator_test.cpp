@@ -46,11 +46,17 @@ plait::World* processes() {
   return world.get();
 }
 
+std::shared_ptr<const cuda::CudaLibraries> libraries_without_nccl() {
+  auto out = std::make_shared<cuda::CudaLibraries>(*emulated_libraries());
+  out->nccl.reset();
+  return out;
+}
+
 /// The error of `body` on a rank; "" without one.
-std::string on_rank(Communicator& world, int ordinal, const std::function<void(const Rank&)>& body) {
+std::string on_rank(Communicator& world, int ordinal, bool nccl, const std::function<void(const Rank&)>& body) {
   return error([&] {
     try {
-      const auto device = cuda::make_cuda_device(emulated_libraries(), ordinal);
+      const auto device = cuda::make_cuda_device(nccl ? emulated_libraries() : libraries_without_nccl(), ordinal);
       const auto group = device->communicator(world.split(0, world.rank()));
       body({world.rank(), *device, *group, world});
     } catch (const Error& error) {
@@ -61,10 +67,11 @@ std::string on_rank(Communicator& world, int ordinal, const std::function<void(c
 }
 
 /// Runs `body` on each rank; errors by rank, under mpirun this process's. `one_device`: the ranks share a device, which NCCL refuses.
-std::vector<std::string> on_ranks(bool one_device, const std::function<void(const Rank&)>& body, int ranks = two) {
+std::vector<std::string> on_ranks(bool one_device, const std::function<void(const Rank&)>& body, int ranks = two,
+                                  bool nccl = true) {
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   if (plait::World* world = processes()) {
-    errors[static_cast<size_t>(world->rank())] = on_rank(world->communicator(), world->rank(), body);
+    errors[static_cast<size_t>(world->rank())] = on_rank(world->communicator(), world->rank(), nccl, body);
     return errors;
   }
   const auto worlds = make_thread_world(ranks);
@@ -72,7 +79,7 @@ std::vector<std::string> on_ranks(bool one_device, const std::function<void(cons
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       const auto number = static_cast<size_t>(rank);
-      errors[number] = on_rank(worlds[number]->communicator(), one_device ? 0 : rank, body);
+      errors[number] = on_rank(worlds[number]->communicator(), one_device ? 0 : rank, nccl, body);
     });
   for (std::thread& thread : threads) thread.join();
   return errors;
@@ -320,30 +327,32 @@ TEST(PeerSums, AreNcclsWhereAccessIsRefused) {
   }
 }
 
-bool sums_in_peer_memory(const Rank& rank) {
-  return rank.group.captures(CollectiveKind::all_reduce, DType::f32);  // what goes through the host is not captured
-}
+bool sums_in_peer_memory(const Rank& rank) { return rank.group.transport() == "peer memory"; }
 
-/// A rank of several processes whose driver refuses a call: all go through the host, and nothing is left.
-TEST(PeerProcesses, GoThroughTheHostWhereAHandleIsRefused) {
+/// A rank of several processes whose driver refuses a call: all go through NCCL, or without it the host, and nothing is left.
+TEST(PeerProcesses, GoThroughNcclOrTheHostWhereAHandleIsRefused) {
   if (!processes()) GTEST_SKIP() << "only under mpirun";
   const int ranks = processes()->size();
-  for (const char* fault :
-       {"", "cuIpcGetMemHandle:1", "cuIpcGetMemHandle:2", "cuIpcOpenMemHandle:1", "cuIpcOpenMemHandle:2"}) {
-    SCOPED_TRACE(fault);
+  for (const auto& [fault, nccl] : {std::pair("", true),
+                                    {"", false},
+                                    {"cuIpcGetMemHandle:1", true},
+                                    {"cuIpcGetMemHandle:2", false},
+                                    {"cuIpcOpenMemHandle:1", false},
+                                    {"cuIpcOpenMemHandle:2", true}}) {
+    SCOPED_TRACE(cat(fault, nccl ? "" : " without NCCL"));
     const plait_emulated_counts before = emulated_counts();
     if (processes()->rank() == 1) emulated_fail(fault);
     const auto errors = on_ranks(
         false,
-        [&](const Rank& rank) {
+        [&, fault = fault, nccl = nccl](const Rank& rank) {
           emulated_fail(nullptr);
-          EXPECT_EQ(sums_in_peer_memory(rank), !*fault);
+          EXPECT_EQ(rank.group.transport().substr(0, 4), !*fault ? "peer" : nccl ? "NCCL" : "host");
           const Tensor sum = rank.floats({1, 2}), number = rank.integers(2);
           rank.group.all_reduce(sum.view(), Reduction::sum);
           rank.group.all_reduce(number.view(), Reduction::sum);  // never in peer memory
           EXPECT_EQ(rank.values(sum), (std::vector<float>{1.0F * ranks, 2.0F * ranks}));
         },
-        ranks);
+        ranks, nccl);
     EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(ranks)));
     EXPECT_EQ(emulated_counts().allocations, before.allocations);
     EXPECT_EQ(emulated_counts().left, before.left);
