@@ -104,7 +104,8 @@ std::string order(const Times& times, Of of) {
   return cat(out[0].second, " ", out[1].second, " ", out[2].second);
 }
 
-// Where latency decides, a step's own exchanges next to the plan's (its begin, losses, times) count, too: only the order is compared.
+// Where latency decides, what ranks tell each other of the step counts, too, which is priced for pipelines; collectives of small arrays
+// are one exchange here, and trees in the price: of other meshes only the order is compared.
 TEST(ShapedRanks, TheLinkOrdersMeshesAsPredicted) {
   struct Row {
     ShapedCase link;
@@ -116,8 +117,8 @@ TEST(ShapedRanks, TheLinkOrdersMeshesAsPredicted) {
     const Times times = times_of(row.link);
     EXPECT_EQ(order(times, [](const auto& both) { return both.first; }), row.order) << row.link.what;
     EXPECT_EQ(order(times, [](const auto& both) { return both.second; }), row.order) << row.link.what;
-    if (row.link.latency_s > 1e-3) continue;
     for (const auto& [axis, both] : times) {
+      if (row.link.latency_s > 1e-3 && axis != "pipeline") continue;
       EXPECT_GT(both.second, 0.85 * both.first) << row.link.what << ", " << axis;
       EXPECT_LT(both.second, 1.15 * both.first + 0.1)
           << row.link.what << ", " << axis;  // 0.1 s: computing on a busy machine

@@ -89,13 +89,14 @@ TEST(PlanSearch, SaysWhatWouldFit) {
 
 /// Layers that ranks do not divide: two stages of three layers on two ranks each beat stages of two, two, one and one.
 TEST(PlanSearch, StagesGetSeveralSeatsWhereRanksDoNotDivideTheLayers) {
-  PlanPricer pricer(task_of("family=llama,layers=6,hidden=2048,heads=16,feed_forward=5632,vocabulary=1024,sequence=1024", 64, "h100"));
+  PlanPricer pricer(task_of(
+      "family=llama,layers=6,hidden=2048,heads=16,feed_forward=5632,vocabulary=1024,sequence=1024", 64, "h100"));
   PlanLimits limits{.ranks = 4, .pipeline = 4, .schedule = "1f1b"};
   const SearchResult found = search_plan(pricer, limits);
   EXPECT_EQ(found.best.plan.seats_text(), "2:2");
   EXPECT_EQ(found.best.plan.layers, (std::vector<int64_t>{3, 3}));
   const auto own = std::find_if(found.neighbours.begin(), found.neighbours.end(),
-                                [](const Neighbour& one) { return one.changed.starts_with("seats"); });
+                                [](const Neighbour& one) { return one.changed == "one seat a stage"; });
   // What differs in seats and cut is no neighbour; its price is among the others.
   EXPECT_TRUE(own == found.neighbours.end() || own->step_s >= found.best.step_s);
   Plan straight = found.best.plan;
