@@ -77,7 +77,7 @@ class Plans(unittest.TestCase):
 
     def test_stages_of_generation(self):
         """What stages hold is what the whole does, but for a table that two of them read, and a message is the residual stream."""
-        words = ("--generate", "--json")
+        words = ("--generate", "--option", "stages=1,1", "--json")
         whole = self.plan("llama-untied-optimum18", "tensor=2")
         for mesh, ranks in ("pipeline=2", 1), ("pipeline=2,tensor=2", 2):
             status, out, err = inspect("llama-untied-optimum18", "--mesh", mesh, *words)
@@ -86,14 +86,14 @@ class Plans(unittest.TestCase):
             self.assertEqual((plan["mesh"], plan["ranks"]), (mesh, 2 * ranks))
             stages = plan["stages"]
             self.assertEqual([one["stage"] for one in stages], [0, 1])
-            self.assertGreater(min(one["layers"] for one in stages), 0)
+            self.assertEqual([one["layers"] for one in stages], [1, 1])
             totals = plan["totals"]
             cache = sum(one["rank_cache_bytes_per_token"] for one in stages)
             self.assertEqual(cache, totals["rank_cache_bytes_per_token"])
             if ranks == 2:
                 self.assertEqual(cache, whole["totals"]["rank_cache_bytes_per_token"])
             weights = sum(one["rank_weight_bytes"] for one in stages)
-            self.assertGreaterEqual(weights, totals["rank_weight_bytes"])
+            self.assertGreater(weights, 0.99 * totals["rank_weight_bytes"])  # small tables are made when programs are
             self.assertLess(weights, 1.1 * totals["rank_weight_bytes"])
             hidden = int(json.loads(inspect("llama-untied-optimum18", "--json")[1])["hidden"])
             self.assertEqual([one["rank_gives_bytes_per_token"] for one in stages], [4 * hidden, 0])

@@ -73,7 +73,11 @@ bool makes_sense(const Plan& plan, const PlanLimits& limits) {
 
 /// Shardings that the mesh and the sizes allow, the task's first.
 std::vector<std::vector<std::string>> seed_choices(const PlanTask& task, const PlanLimits& limits, const Plan& plan) {
-  if (!limits.seeds.empty()) return {limits.seeds};
+  if (!limits.seeds.empty()) {
+    const bool shares = std::find(limits.seeds.begin(), limits.seeds.end(), "expert_data") != limits.seeds.end();
+    if (shares && plan.data == 1) return {};
+    return {limits.seeds};
+  }
   const DecoderShape& shape = task.decoder.shape;
   std::vector<std::vector<std::string>> out{{}};
   if (shape.experts && plan.tensor > 1 && shape.experts % plan.tensor == 0) out.push_back({"expert"});

@@ -110,8 +110,8 @@ class Search {
       try {
         try_bound(plan);
         for (const Plan& one : plans_with_seats(pricer_, limits_, plan)) try_bound(one);
-      } catch (const Error& error) {  // shardings that the engine does not make
-        if (error.code() != Code::unsupported) throw;
+      } catch (const Error& error) {  // shardings that the mesh does not allow, or the engine does not make
+        if (error.code() != Code::unsupported && error.code() != Code::invalid_argument) throw;
         refused = std::current_exception();
       }
     }

@@ -351,7 +351,8 @@ StageTable PlanPricer::price_table(const Plan& plan, Recompute recompute, bool s
   try {
     if (!probe) probe = std::make_unique<StageProbe>(task_.decoder, task_.training, terms);
   } catch (const Error& error) {
-    if (error.code() == Code::unsupported) refused_.emplace(terms, std::current_exception());
+    if (error.code() == Code::unsupported || error.code() == Code::invalid_argument)
+      refused_.emplace(terms, std::current_exception());
     throw;
   }
   PriceTerms price{task_.decoder.compile.ops, task_.machine, task_.work, task_.decoder.shape.sequence};

@@ -222,7 +222,8 @@ AlpaPlans alpa_plans(const DecoderShape& shape, Plan its, int64_t micro_batches)
   limits.schedule = "1f1b";  // a part of the search, which is shorter
   limits.recompute = Recompute::full;
   limits.zero = 1;
-  if (!shape.experts) limits.seeds = {"tensor"};
+  limits.seeds = {shape.experts ? "expert_data" : "tensor"};
+  if (shape.experts) limits.tensor = 1;  // as Alpa's
   out.ours = search_plan(pricer, limits);
   return out;
 }

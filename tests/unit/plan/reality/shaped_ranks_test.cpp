@@ -54,13 +54,13 @@ Dataset samples(int64_t count) {
   return Dataset::of(out, {.seq = tokens});
 }
 
-/// Seconds of the second step.
+/// Seconds of the second step; where latency decides, of the fastest of five, since each exchange also waits for a busy machine.
 double measured(const ShapedCase& one, const Plan& plan) {
   CommOptions shaped;
   shaped.link = [one](int, int, int64_t bytes) { return one.latency_s + static_cast<double>(bytes) / one.bandwidth; };
   const std::vector<std::unique_ptr<plait::World>> worlds = make_thread_world(2, shaped);
   TrainerOptions options;
-  options.steps = 2;
+  options.steps = one.latency_s > 1e-3 ? 6 : 2;
   options.batch = one.batch;
   options.clip = 0;
   options.training.row_tokens = plan.micro_batch;
@@ -78,9 +78,13 @@ double measured(const ShapedCase& one, const Plan& plan) {
   Trainer trainer(deep_graph(layers), on(plan.mesh()), options, samples(one.batch), std::nullopt, pool, nullptr,
                   worlds[0].get());
   trainer.step();
-  const double begin = monotonic_s();
-  trainer.step();
-  return monotonic_s() - begin;
+  double fastest = 1e9;
+  for (int64_t step = 1; step < options.steps; ++step) {
+    const double begin = monotonic_s();
+    trainer.step();
+    fastest = std::min(fastest, monotonic_s() - begin);
+  }
+  return fastest;
 }
 
 /// Predicted and measured seconds of each mesh.

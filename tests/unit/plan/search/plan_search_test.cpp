@@ -75,6 +75,23 @@ TEST(PlanSearch, WhatIsGivenIsKept) {
   EXPECT_EQ(found.best.micro_batches, 8);
 }
 
+/// Seeds that some meshes do not allow leave these out; those that none allows are told.
+TEST(PlanSearch, GivenSeedsAreKept) {
+  const std::string experts = std::string(small) + ",experts=4,experts_used=2";
+  PlanPricer pricer(task_of(experts, 16, "a100"));
+  PlanLimits limits{.ranks = 4, .zero = 0, .recompute = Recompute::off, .schedule = "1f1b"};
+  limits.seeds = {"expert_data", "sequence"};
+  const SearchResult found = search_plan(pricer, limits);
+  EXPECT_GT(found.best.plan.data, 1);
+  EXPECT_EQ(found.best.plan.seeds, limits.seeds);
+  limits.seeds = {"expart"};
+  limits.tensor = 2;
+  EXPECT_THROW(search_plan(pricer, limits), Error);
+  limits.seeds.clear();
+  limits.tensor.reset();
+  EXPECT_LE(search_plan(pricer, limits).best.step_s, found.best.step_s);
+}
+
 TEST(PlanSearch, SaysWhatWouldFit) {
   PlanPricer pricer(task_of(small, 16, "a100"));
   try {
