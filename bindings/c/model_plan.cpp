@@ -5,6 +5,7 @@
 
 #include "bindings/c/objects.h"
 #include "bindings/c/planning.h"
+#include "core/base/text.h"
 #include "core/generate/serve_engine.h"
 
 namespace plait::c_api {
@@ -79,23 +80,78 @@ Json report_json(const PlanReport& report) {
   return out;
 }
 
-/// Of a device: the ops of its program that have no kernel there, by name, and how many nodes have each.
-Json islands(ModelObject& model, const CompileOptions& options, const Settings& settings) {
+/// Of a device: the ops of its programs that have no kernel there, by name, and how many nodes have each.
+Json islands(const std::vector<RaggedModel>& stages, DeviceKind device) {
   Json out = Json::object();
-  if (options.device == DeviceKind::host) return out;
-  const OpenedModel& opened = model.opened();
-  const RaggedModel compiled = compile_rank(opened.imported.graph, options, engine_options(settings, opened.config));
-  for (const Instruction& one : compiled.program->instructions)
-    if (one.kernel && one.kernel->device != options.device) out[one.kernel->op] = out.value(one.kernel->op, 0) + 1;
+  for (const RaggedModel& stage : stages)
+    for (const Instruction& one : stage.program->instructions)
+      if (one.kernel && one.kernel->device != device) out[one.kernel->op] = out.value(one.kernel->op, 0) + 1;
   return out;
+}
+
+/// What the first rank of a pipeline coordinate holds, and gives the next for each token of a step.
+Json stage_json(const RaggedModel& model, int64_t page_tokens) {
+  const Program& program = *model.program;
+  const std::vector<int64_t> none(static_cast<size_t>(program.symbols.size()));
+  int64_t weights = 0, cache = 0, states = 0;
+  for (const StoreEntry& entry : program.entries) {
+    if (const auto row = model.rows.find(entry.key); row != model.rows.end()) {
+      const int64_t bytes = packed_bytes(row->second.part.elements(), dtype_bits(row->second.dtype));
+      if (entry.key.starts_with("cache.")) cache += bytes;
+      else states += bytes;
+      continue;
+    }
+    int64_t elements = 1;
+    for (const Dim& dim : entry.dims) elements *= dim.evaluate(none);
+    weights += packed_bytes(elements, dtype_bits(entry.dtype));
+  }
+  const std::vector<int64_t> token(static_cast<size_t>(program.symbols.size()), 1);
+  int64_t gives = 0;
+  for (const StageMessage& message : model.section.gives)
+    for (const int32_t value : message.values) {
+      const Buffer& buffer = program.buffers[static_cast<size_t>(program.outputs[static_cast<size_t>(value)])];
+      int64_t elements = 1;
+      for (const Dim& dim : buffer.dims) elements *= dim.evaluate(token);
+      gives += packed_bytes(elements, dtype_bits(buffer.dtype)) / model.token_multiple;
+    }
+  return {{"stage", model.section.stage},
+          {"layers", model.cut[static_cast<size_t>(model.section.stage)].layers},
+          {"rank_weight_bytes", weights},
+          {"rank_cache_bytes_per_token", cache / page_tokens},
+          {"rank_state_bytes_per_sequence", states},
+          {"rank_gives_bytes_per_token", gives}};
+}
+
+/// Without pipeline ranks.
+Mesh within_stage(const Mesh& mesh) {
+  std::vector<std::string> axes;
+  for (const Mesh::Axis& axis : mesh.axes())
+    if (axis.name != "pipeline") axes.push_back(cat(axis.name, "=", axis.size));
+  return Mesh::parse(join(axes, ","));
 }
 
 std::string model_plan(ModelObject& model, const Settings& settings) {
   const CompileOptions options = generator_compile_options(model, settings);
-  options.mesh.require_axes({"data", "tensor"}, "generation");  // stages of a trainer: plait_model_plan_training
-  Graph raised = raised_decoder(model, options);
-  Json out = report_json(report_plan(std::move(raised), options));
-  out["islands"] = islands(model, options, settings);
+  CompileOptions within = options;
+  within.mesh = within_stage(options.mesh);
+  Json out = report_json(report_plan(raised_decoder(model, within), within));
+  out["mesh"] = options.mesh.text();
+  out["ranks"] = options.mesh.ranks();
+  const int64_t stages = options.mesh.blocks(options.mesh.parts("pipeline"));
+  std::vector<RaggedModel> compiled;
+  const OpenedModel& opened = model.opened();
+  const EngineOptions engine = engine_options(settings, opened.config);
+  for (int64_t stage = 0; stage < stages && (stages > 1 || options.device != DeviceKind::host); ++stage) {
+    CompileOptions of_rank = options;
+    of_rank.stages = generator_stages(settings, options.mesh);
+    of_rank.rank = stage * within.mesh.ranks();
+    compiled.push_back(compile_rank(opened.imported.graph, of_rank, engine));
+  }
+  if (stages > 1) {
+    Json& list = out["stages"] = Json::array();
+    for (const RaggedModel& one : compiled) list.push_back(stage_json(one, engine.page_tokens));
+  }
+  out["islands"] = islands(compiled, options.device);
   return out.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -126,7 +126,7 @@ constexpr OptionRow rows[] = {
      "file that each step's timeline of the pipeline's ranks is drawn into, replacing the last: FILE.svg, or text as "
      "in "
      "the plan; \"\": none"},
-    {"seeds", Type::text, for_generator | for_trainer | for_export, "",
+    {"seeds", Type::text, for_generator | for_trainer | for_export | for_plan, "",
      "sharding of weights over the mesh's axis tensor: a recipe, tensor or expert; data: none; search: the "
      "cheapest; file: the file's annotations; PATTERN=SHARDING: for weights with matching names, as in "
      "\"*.q_proj.weight=[tensor, -]\"; sequence: additionally shards tokens between products (sequence parallel); "
@@ -247,7 +247,7 @@ constexpr OptionRow rows[] = {
      0, 0, "auto off selective rounded full"},
     {"decoder", Type::text, for_plan, "",
      "the decoder to plan for, by its sizes: family=llama|gpt,layers=80,hidden=8192,heads=64,kv_heads=8,feed_forward=28672,"
-     "vocabulary=128256,experts=8,experts_used=2,sequence=4096 (tokens of a sample)"},
+     "vocabulary=128256,experts=8,experts_used=2,experts_every=1,sequence=4096 (tokens of a sample)"},
     {"machine", Type::text, for_plan, "",
      "the machine to plan for: a100, h100, h200 or v100, which come along; the path of a file (docs/planning.md); or here: this one, "
      "which is measured for two seconds"},

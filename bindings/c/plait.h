@@ -213,8 +213,8 @@ PLAIT_API plait_status plait_model_cancel(plait_model* model);
 PLAIT_API plait_status plait_model_info(plait_model* model, plait_tensor** json);
 /* The graph's text form after the named pass; "import" is before all. NOT_FOUND lists the passes. */
 PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text);
-/* The plan of a generator on a mesh: nothing is loaded or run. Uses a generator's options "mesh", "seeds", "dtype"
- * and "activations". JSON: "mesh", "ranks", "seeds"; "totals": "weight_bytes" of the model, "cache_bytes_per_token"
+/* The plan of a generator on a mesh: nothing is loaded or run. Uses a generator's options "mesh", "seeds", "stages", "rank_memory",
+ * "dtype" and "activations". JSON: "mesh", "ranks", "seeds"; "totals": "weight_bytes" of the model, "cache_bytes_per_token"
  * and "state_bytes_per_sequence", each also with the prefixes "rank_" and "all_ranks_", "collectives" (kind to
  * count), "bytes_per_token" (sent by each rank), "estimate" (of a step that decodes a token: "reading_s",
  * "moving_s", "waiting_s"); "parts", one for the nodes before the layers, each layer, and the nodes after them:
@@ -224,7 +224,9 @@ PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, pl
  * tensor), "collectives" ("kind", "what", "for", "held", "axes", "bytes": sent by each rank per token, "after":
  * number of weights read before), "choices" ("node", "ways" with "cut", "bytes", "owed" and "chosen", "why");
  * "priced_at" (the step that "ways" are priced for: "tokens", "rows"); "unruled" (nodes with replicated operands
- * since their op has no rule); "islands" (with option "device": ops without a kernel there, which run on the host: {op: number of
+ * since their op has no rule); with pipeline ranks "stages" ("stage", "layers", and of a rank "rank_weight_bytes",
+ * "rank_cache_bytes_per_token", "rank_state_bytes_per_sequence", "rank_gives_bytes_per_token": to the next stage), and the rest is of
+ * all stages together; "islands" (with option "device": ops without a kernel there, which run on the host: {op: number of
  * nodes}). UNSUPPORTED for models that are not recognised decoders; INVALID_ARGUMENT for seeds
  * that are invalid, or shard nothing. */
 PLAIT_API plait_status plait_model_plan(plait_model* model, plait_options* options, plait_tensor** json);
@@ -286,10 +288,11 @@ PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json
 
 /* The fastest plan of a training run that fits into the memory of each rank, by simulation, as JSON: {"options": what a trainer is
  * given, "step_seconds", "tokens_per_second", "mfu", "bubble" (both 0 to 1), "micro_batches", "exposed": seconds of a step in which the
- * busiest rank waits {"collectives", "messages", "reduction"}, "update_seconds", "most_bytes", "memory": [bytes of a rank, by pipeline
- * coordinate {"pipeline", "weights", "gradients", "optimizer", "section", "slots", "messages", "total"}, ...], "neighbours": plans that
- * differ in one respect [{"changed", "lost": why, "bytes", "step_seconds" or null if it does not fit, "options"}, ...], "others": the
- * other plans that were simulated and fit, by time, "parameters", "machine", "ranks", "tried", "simulated", "limit_bytes": of a rank}.
+ * busiest rank waits {"collectives", "messages", "reduction", "control": what ranks tell each other of the step}, "update_seconds",
+ * "most_bytes", "memory": [bytes of a rank, by pipeline coordinate {"pipeline", "weights", "gradients", "optimizer", "section",
+ * "slots", "messages", "total"}, ...], "neighbours": plans that differ in one respect [{"changed", "lost": why, "bytes",
+ * "step_seconds" or null if it does not fit, "options"}, ...], "others": the other plans that were simulated and fit, by time,
+ * "parameters", "machine", "ranks", "tried", "simulated", "limit_bytes": of a rank}.
  * With "drawings" also "picture": an SVG of the step's first "picture_seconds" of "pipeline_seconds", and "memory_over_time": bytes
  * of a rank in equal parts of them, by pipeline coordinate. Nothing is loaded.
  * With the option "generate": the mesh whose tokens are fastest: {"options", "sequences": of a replica, "groups": into which
@@ -298,8 +301,8 @@ PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json
  * "parameters", "machine"}.
  * Options: "decoder", "machine", "ranks", "batch" (samples of the decoder's sequence); "optimizer", "dtype" (of products; default: the
  * machine's fastest), "memory_bytes" (of a rank; default: 0.95 of the device's), "drawings"; and of the plan what is not searched:
- * "mesh", "pipeline", "stages", "seats", "micro_batch", "micro_batches", "zero", "recompute". OUT_OF_MEMORY if no plan fits, with the
- * least that one takes. */
+ * "mesh", "pipeline", "stages", "seats", "micro_batch", "micro_batches", "zero", "recompute", "seeds" (in "options" a list).
+ * OUT_OF_MEMORY if no plan fits, with the least that one takes. */
 PLAIT_API plait_status plait_plan(plait_options* options, plait_tensor** json);
 /* The same of a model at hand, from its own graph: options as of plait_plan but "decoder", and those of a trainer about what is
  * trained and how ("lora", "seq", "optimizer", ...), or with "generate" a generator's. "dtype" is the run's: weights and products as

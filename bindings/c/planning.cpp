@@ -81,6 +81,7 @@ PlanLimits limits_of(const Settings& settings) {
     out.micro_batch = settings.integer("micro_batch");
   if (settings.has("micro_batches") && settings.integer("micro_batches"))
     out.micro_batches = settings.integer("micro_batches");
+  out.seeds = settings.texts("seeds");
   if (settings.has("zero")) out.zero = static_cast<int>(settings.integer("zero"));
   if (settings.has("recompute") && settings.text("recompute") != "auto")
     out.recompute = of_name<Recompute>(recomputes, settings.text("recompute"));
@@ -92,6 +93,12 @@ PlanLimits limits_of(const Settings& settings) {
                                                 ", expected layers of each stage, as in 9,9"));
     }
   return out;
+}
+
+/// Sets an option to a plan's choice; a list is set by its elements.
+void set_chosen(Settings& settings, const std::string& key, const Json& value) {
+  if (!value.is_array()) return settings.set(key, value.is_string() ? value.get<std::string>() : value.dump());
+  for (const Json& one : value) set_chosen(settings, key, one);
 }
 
 /// The options that the plan is run with.
@@ -111,6 +118,7 @@ Json options_json(const Plan& plan, const PlanTask& task) {
   out["micro_batch"] = plan.micro_batch;
   if (plan.data > 1) out["zero"] = plan.zero;
   out["recompute"] = recomputes[static_cast<size_t>(plan.recompute)];
+  if (!plan.seeds.empty()) out["seeds"] = plan.seeds;
   if (task.training.lora.rank) out["lora"] = task.training.lora.rank;
   return out;
 }
@@ -159,7 +167,10 @@ Json price_json(const StepPrice& price, const PlanTask& task) {
           {"bubble", price.bubble},
           {"micro_batches", price.micro_batches},
           {"exposed",
-           {{"collectives", price.collectives_s}, {"messages", price.messages_s}, {"reduction", price.reduce_s}}},
+           {{"collectives", price.collectives_s},
+            {"messages", price.messages_s},
+            {"reduction", price.reduce_s},
+            {"control", price.control_s}}},
           {"update_seconds", price.update_s},
           {"most_bytes", static_cast<int64_t>(price.most_bytes())}};
 }
@@ -289,7 +300,7 @@ Json plan_training(const Settings& settings, PlanTask task, int64_t parameters, 
 /// Options that a plan decides.
 Settings without_plan(const Settings& settings) {
   return settings.without({"mesh", "pipeline", "stages", "seats", "micro_batch", "micro_batches", "zero", "recompute", "generate",
-                           "machine", "ranks", "drawings"});
+                           "machine", "ranks", "drawings", "seeds"});
 }
 
 /// The model multiplies in what it has; what the machine's peaks do not specify, in the fastest.
@@ -304,6 +315,7 @@ Json plan_model(ModelObject& model, const Settings& settings, const Machine& mac
   Json out;
   if (settings.has("generate")) {
     CompileOptions compile = generator_compile_options(model, base);
+    compile.seeds = settings.texts("seeds");
     compile.progress = &progress;
     const PlannedDecoder decoder = planned_decoder(opened.imported.graph, compile, 0);
     out = plan_generation(settings, decoder, machine, work);
@@ -317,8 +329,7 @@ Json plan_model(ModelObject& model, const Settings& settings, const Machine& mac
   const int64_t sequence = sample_tokens(base, opened.config.context);
   const Exactly exactly = [&](const Json& options) {
     Settings exact = base;
-    for (const auto& [key, value] : options.items())
-      exact.set(key, value.is_string() ? value.get<std::string>() : value.dump());
+    for (const auto& [key, value] : options.items()) set_chosen(exact, key, value);
     TrainerPlan plan(model, exact, 1);
     plan.compile.progress = &progress;
     plan.options.training.host_loss = false;
@@ -335,8 +346,9 @@ Json plan_model(ModelObject& model, const Settings& settings, const Machine& mac
 
 Json plan_shape(const Settings& settings) {
   const auto registry = make_registry("");
-  const PlannedDecoder decoder{CompileOptions{registry->ops, registry->kernels},
-                               parse_decoder_shape(given(settings.text("decoder"), "decoder"))};
+  PlannedDecoder decoder{CompileOptions{registry->ops, registry->kernels},
+                         parse_decoder_shape(given(settings.text("decoder"), "decoder"))};
+  decoder.compile.seeds = settings.texts("seeds");
   const Machine machine = machine_of(settings, *registry);
   const int64_t parameters = decoder.shape.parameters();
   const DType work = work_of(settings, machine);
@@ -405,7 +417,7 @@ Settings with_chosen_plan(ModelObject& model, const Settings& settings, WorldObj
   Settings out = settings.without({"mesh"});
   for (const auto& [key, value] : best.at("options").items())
     if (key == "mesh" || (key != "batch" && key != "seq" && key != "lora" && !settings.has(key)))
-      out.set(key, value.is_string() ? value.get<std::string>() : value.dump());
+      set_chosen(out, key, value);
   std::string chosen = best.at("options").value("mesh", "");
   if (trains)
     for (const Json& one : best.at("neighbours"))

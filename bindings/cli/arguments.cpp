@@ -316,8 +316,8 @@ void add_quantize(CLI::App& app, QuantizeArguments& arguments) {
 void add_plan(CLI::App& app, PlanArguments& arguments) {
   CLI::App& command = *app.add_subcommand("plan", "Find how to train or run a model on many devices, by simulation");
   command.footer(
-      "Looks for the fastest plan that fits: mesh, schedule, micro-batch, ZeRO and recomputation. What is given is "
-      "kept. "
+      "Looks for the fastest plan that fits: mesh, schedule, micro-batch, ZeRO, recomputation, sharded tokens and "
+      "experts. What is given is kept. "
       "Nothing is\nloaded or run. The model is one at hand, or given by its sizes. See docs/planning.md.\n\nExamples:\n"
       "  plait plan DIR --machine h100 --ranks 8 --batch 64 --seq 2048 --train lora:16\n"
       "  plait plan DIR --machine h100 --ranks 8 --generate batch=32,prompt=512,context=2048\n"
@@ -325,7 +325,8 @@ void add_plan(CLI::App& app, PlanArguments& arguments) {
       "family=llama,layers=80,hidden=8192,heads=64,kv_heads=8,"
       "feed_forward=28672,vocabulary=128256,sequence=4096");
   for (const char* key : {"decoder", "machine", "ranks", "batch", "generate", "mesh", "pipeline", "stages", "seats",
-                          "micro_batch", "micro_batches", "zero", "recompute", "optimizer", "dtype", "memory_bytes"})
+                          "micro_batch", "micro_batches", "zero", "recompute", "seeds", "optimizer", "dtype",
+                          "memory_bytes"})
     for (const nlohmann::json& row : option_rows("plan"))
       if (row.at("key") == key) add_library_option(command, row, arguments.options)->group(common_group);
   command.add_option("-m,--model,MODEL", arguments.model,
@@ -391,8 +392,10 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   inspect
       .add_option("--mesh", arguments.inspect.mesh,
                   "Describe instead the plan of a decoder on these ranks: tensor=4, data=2,tensor=2; with "
-                  "pipeline=2 that of training (--option pipeline=SCHEDULE)")
+                  "pipeline=2 that of training (--option pipeline=SCHEDULE), or with --generate of generation")
       ->excludes(dump);
+  inspect.add_flag("--generate", arguments.inspect.generates,
+                   "With pipeline ranks: the stages of generation, instead of training");
   inspect
       .add_option("--seeds", arguments.inspect.seeds,
                   "Sharding of weights: tensor, expert, data, search, or PATTERN=SHARDING; may be repeated")

@@ -24,7 +24,9 @@ std::string words_of(const Json& options) {
     if (key == "batch" || key == "seq" || key == "lora" || key == "stages") continue;
     std::string name = key;
     std::replace(name.begin(), name.end(), '_', '-');
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = value.is_string() ? value.get<std::string>() : value.is_array() ? "" : value.dump();
+    if (value.is_array())
+      for (const Json& one : value) text += (text.empty() ? "" : " ") + one.get<std::string>();
     out += (out.empty() ? "" : ", ") + (key == "mesh" || key == "pipeline" ? text : name + " " + text);
   }
   return out.empty() ? "one rank" : out;

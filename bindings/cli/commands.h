@@ -122,6 +122,7 @@ struct InspectArguments : ModelArguments {
   bool json = false;
   std::string dump;
   std::string html;  ///< the file of the page; "": none
+  bool generates = false;  ///< of a mesh with pipeline ranks: the plan of generation
 };
 
 struct ExportArguments : ModelArguments {

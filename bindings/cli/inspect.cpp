@@ -84,8 +84,10 @@ std::string facts_table(const Json& info) {
 }  // namespace
 
 int inspect(const InspectArguments& arguments) {
-  // Only training has pipeline stages.
-  const bool trains = arguments.mesh.find("pipeline") != std::string::npos;
+  const bool in_stages = arguments.mesh.find("pipeline") != std::string::npos;
+  if (arguments.generates && !in_stages)
+    throw UsageError("--generate describes pipeline stages: it needs --mesh", "for example --mesh pipeline=2");
+  const bool trains = in_stages && !arguments.generates;
   OptionSets options = option_sets(arguments, trains ? "trainer" : "generator");
   options.model.set("tokenizer", "none");
   plait_api::Model model(arguments.model, options.model);

@@ -15,13 +15,14 @@ std::string percent(const Json& share) { return rounded(100 * share.get<double>(
 std::string seconds(const Json& value) { return seconds_text(value.get<double>()); }
 std::string bytes(const Json& value) { return rounded(value.get<double>(), "B"); }
 
-/// What `plait train` is given.
+/// What `plait train` is given. An option with a list is given once for each of its elements.
 std::string flags_of(const Json& options) {
   std::string out;
   for (const auto& [key, value] : options.items()) {
     std::string flag = key;
     std::replace(flag.begin(), flag.end(), '_', '-');
-    out += " --" + flag + " " + (value.is_string() ? value.get<std::string>() : value.dump());
+    for (const Json& one : value.is_array() ? value : Json::array({value}))
+      out += " --" + flag + " " + (one.is_string() ? one.get<std::string>() : one.dump());
   }
   return out;
 }
@@ -34,7 +35,8 @@ std::string facts_of(const Json& plan) {
                   {"idle pipeline", percent(plan.at("bubble")) + " of the time, " + plan.at("micro_batches").dump() +
                                         " micro-batches"},
                   {"waits", seconds(exposed.at("collectives")) + " collectives, " + seconds(exposed.at("messages")) +
-                                " messages, " + seconds(exposed.at("reduction")) + " reduction of gradients"},
+                                " messages, " + seconds(exposed.at("reduction")) + " reduction of gradients, " +
+                                seconds(exposed.at("control")) + " what ranks tell each other of the step"},
                   {"memory", bytes(plan.at("most_bytes")) + " on the rank that takes most"}});
 }
 
@@ -93,6 +95,9 @@ void write_annotated(const PlanArguments& arguments, const Json& plan) {
   for (const char* key : {"mesh", "pipeline", "stages", "dtype"})
     if (auto found = plan.at("options").find(key); found != plan.at("options").end() && *found != Json(""))
       set_option(of_export, key, found->get<std::string>());
+  // Annotations are a generator's, too, whose data ranks have all experts.
+  for (const Json& seed : plan.at("options").value("seeds", Json::array()))
+    if (const auto text = seed.get<std::string>(); text != "expert_data") set_option(of_export, "seeds", text);
   plait_api::Model(arguments.model, of_model).write(arguments.annotate, of_export);
   print_written(arguments.annotate);
 }
@@ -113,16 +118,17 @@ int plan(const PlanArguments& arguments) {
   if (!arguments.html.empty()) write_file(arguments.html, best_plan_page(found, arguments.model, command));
   if (arguments.json) return answer(text + "\n"), exit_ok;
   if (generates) return answer(generation_of(found)), exit_ok;
-  answer(command + "\n\n" + facts_of(found) +
-         "\nmemory by pipeline rank\n" + memory_of(found) + "\nwhat else was tried (" + found.at("tried").dump() +
-         " plans, " + found.at("simulated").dump() + " simulated)\n" + neighbours_of(found));
+  answer(command + "\n\n" + facts_of(found) + "\nmemory by pipeline rank\n" + memory_of(found) +
+         "\nwhat else was tried (" + found.at("tried").dump() + " plans, " + found.at("simulated").dump() +
+         " simulated)\n" + neighbours_of(found));
   return exit_ok;
 }
 
 int machine(const MachineArguments& arguments) {
   plait_api::Options options;
   if (arguments.machine.empty() != arguments.measure)
-    throw UsageError("either a machine's name or file, or --measure", "plait machine h100, or plait machine --measure");
+    throw UsageError("either a machine's name or file, or --measure",
+                     "plait machine h100, or plait machine --measure");
   set_option(options, "machine", arguments.measure ? "here" : arguments.machine);
   set_option(options, "ranks", std::to_string(arguments.ranks));
   set_option(options, "threads", std::to_string(arguments.threads));

@@ -160,6 +160,11 @@ std::string facts(const Json& plan) {
                                   std::pair("States per sequence and rank", "state_bytes_per_sequence")})
     if (const std::string one = key; totals.at(one) != 0)
       out += fact(name, bytes("rank_" + one), bytes("all_ranks_" + one) + " in total, of " + bytes(one));
+  if (plan.contains("stages"))
+    for (const Json& one : plan.at("stages"))
+      out += fact("Stage " + one.at("stage").dump(), bytes_of(one.at("rank_weight_bytes")),
+                  one.at("layers").dump() + " layers; per token " + bytes_of(one.at("rank_cache_bytes_per_token")) +
+                      " of cache, and " + bytes_of(one.at("rank_gives_bytes_per_token")) + " to the next");
   const Json& estimate = totals.at("estimate");
   double all = 0;
   for (const Json& part : estimate) all += part.get<double>();
@@ -186,7 +191,8 @@ std::string plan_page(const Json& plan, const std::string& model) {
   const std::string title = escaped(model) + " on " + text_of(plan.at("mesh"));
   std::string out = facts(plan);
   out +=
-      "<p class=\"soft\">A block is a weight: outputs downwards, inputs to the right, sides on a logarithmic scale. One "
+      "<p class=\"soft\">A block is a weight: outputs downwards, inputs to the right, sides on a logarithmic scale. "
+      "One "
       "rank's part is filled.</p>\n" +
       legend();
   for (const PlanKind& kind : plan_kinds(plan)) {

@@ -40,6 +40,17 @@ std::string summary(const Json& plan) {
   return columns(rows);
 }
 
+/// Of pipeline ranks.
+std::string stages_text(const Json& plan) {
+  Rows rows{{"STAGE", "LAYERS", "WEIGHTS PER RANK", "CACHE PER TOKEN", "GIVES PER TOKEN"}};
+  for (const Json& one : plan.at("stages")) {
+    const auto bytes = [&](const char* name) { return rounded(one.at(name).get<double>(), "B"); };
+    rows.push_back({one.at("stage").dump(), one.at("layers").dump(), bytes("rank_weight_bytes"),
+                    bytes("rank_cache_bytes_per_token"), bytes("rank_gives_bytes_per_token")});
+  }
+  return "\nstages; what is above and below is of all of them together\n" + indented(columns(rows));
+}
+
 std::string part_text(const Json& part, const std::string& title) {
   std::string out = "\n" + title + "\n";
   Rows weights{{"WEIGHT", "TYPE", "CUT", "PER RANK", "READ BY"}};
@@ -171,6 +182,7 @@ std::string training_plan_text(const Json& plan) {
 
 std::string plan_text(const Json& plan) {
   std::string out = summary(plan);
+  if (plan.contains("stages")) out += stages_text(plan);
   const std::vector<PlanKind> kinds = plan_kinds(plan);
   for (const PlanKind& kind : kinds) out += part_text(*kind.first, kind.title);
   out += whole_text(kinds);

@@ -116,6 +116,7 @@ struct TrainingModel {
   /// store_keys::reduced_gradient when the norm is computed, and must be zeroed then.
   std::map<std::string, Sharding, std::less<>> places;
   ShardPlan plan;  ///< of `accumulate`
+  int64_t token_multiple = 1;  ///< of a decoder: as RaggedModel's, of the tokens of a rank's row
 
   // Of a pipeline. The same on all ranks, but for `groups`.
   StageOptions stages;

@@ -10,6 +10,7 @@
 #include "core/passes/lower/lower.h"
 #include "core/passes/normalize/normalize.h"
 #include "core/passes/shard/annotations.h"
+#include "core/passes/shard/shard.h"
 #include "core/passes/stage/stage.h"
 #include "core/passes/train/parameters.h"
 #include "core/passes/train/split.h"
@@ -86,7 +87,7 @@ class TrainingCompiler {
     prepare(graph);
     run_passes(stage_passes, graph, context_);
     model_.stages = options_.stages;
-    if (on_mesh()) context_.seeds = seeds_for(graph, options_, true);
+    if (on_mesh()) find_shardings(graph);
     std::optional<Graph> of_host;
     if (training_.host_loss && !own_loss()) of_host = graph_of_host_loss(graph);
     run_passes(gradient_passes, graph, context_);
@@ -132,6 +133,12 @@ class TrainingCompiler {
     run_passes(training_passes, graph, context_);
     for (const char* name : {"t", "r", "places"})
       if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training_.row_tokens;
+  }
+
+  void find_shardings(Graph& graph) {
+    if (!own_loss()) context_.sequence = sequence_axes(graph, options_.mesh, options_.seeds);
+    model_.token_multiple = options_.mesh.blocks(context_.sequence);
+    context_.seeds = seeds_for(graph, options_, true);
   }
 
   /// The forward graph with the gradients of its logits as an input. Its parameters do not depend on the loss.
@@ -245,8 +252,11 @@ class TrainingCompiler {
   }
 
   void bound(Graph& graph) const {
-    for (const char* name : {"t", "r"})
-      if (!own_loss()) bound_symbol(graph, name, training_.row_tokens, training_.row_tokens);
+    if (own_loss()) return;
+    // If ranks shard the tokens, "t" is one rank's number.
+    const int64_t multiple = model_.token_multiple, tokens = (training_.row_tokens + multiple - 1) / multiple;
+    bound_symbol(graph, "t", tokens, tokens);
+    bound_symbol(graph, "r", multiple * tokens, multiple * tokens);
   }
 
   std::shared_ptr<const Program> finish(Row& row) {

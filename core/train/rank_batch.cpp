@@ -20,7 +20,7 @@ TensorView rows_of(const TensorView& all, int64_t begin, int64_t count) {
   return {all.data + begin * width * static_cast<int64_t>(sizeof(float)), all.dtype, {count, width}};
 }
 
-/// Returns the number of tokens of the longest row.
+/// Returns the number of tokens to which rows are padded: of the longest, and what ranks can share.
 int64_t BatchSplitter::check(std::span<const PackedRow> rows) const {
   if (static_cast<int64_t>(rows.size()) != data_ranks_)
     throw Error(Code::invalid_argument, cat("a micro-batch has ", rows.size(), " rows, the mesh ", data_ranks_,
@@ -40,7 +40,8 @@ int64_t BatchSplitter::check(std::span<const PackedRow> rows) const {
         throw Error(Code::invalid_argument, cat("label ", id, " is not in the vocabulary of ", vocabulary));
     longest = std::max(longest, row.tokens());
   }
-  return longest;
+  const int64_t multiple = model_.token_multiple;
+  return (longest + multiple - 1) / multiple * multiple;
 }
 
 std::vector<RankBatch> BatchSplitter::split(const MicroBatch& batch, bool dropout) const {

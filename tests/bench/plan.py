@@ -55,12 +55,13 @@ def call(*words):
 
 
 def flags_of(options):
-    return [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+    return [word for key, value in options.items() for one in (value if isinstance(value, list) else [value])
+            for word in (f"--{key.replace('_', '-')}", one)]
 
 
 def name_of(options):
     names = [str(options[key]) for key in ("mesh", "pipeline", "stages", "seats") if key in options]
-    more = [f"{key}={options[key]}" for key in ("micro_batch", "zero", "recompute") if key in options]
+    more = [f"{key}={options[key]}" for key in ("micro_batch", "zero", "recompute", "seeds") if key in options]
     return " ".join([*(names or ["one rank"]), *more])
 
 

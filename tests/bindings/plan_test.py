@@ -75,6 +75,34 @@ class Plans(unittest.TestCase):
         for name in names:
             self.assertIn(name, err)
 
+    def test_stages_of_generation(self):
+        """What stages hold is what the whole does, but for a table that two of them read, and a message is the residual stream."""
+        words = ("--generate", "--option", "stages=1,1", "--json")
+        whole = self.plan("llama-untied-optimum18", "tensor=2")
+        for mesh, ranks in ("pipeline=2", 1), ("pipeline=2,tensor=2", 2):
+            status, out, err = inspect("llama-untied-optimum18", "--mesh", mesh, *words)
+            self.assertEqual(status, 0, err)
+            plan = json.loads(out)
+            self.assertEqual((plan["mesh"], plan["ranks"]), (mesh, 2 * ranks))
+            stages = plan["stages"]
+            self.assertEqual([one["stage"] for one in stages], [0, 1])
+            self.assertEqual([one["layers"] for one in stages], [1, 1])
+            totals = plan["totals"]
+            cache = sum(one["rank_cache_bytes_per_token"] for one in stages)
+            self.assertEqual(cache, totals["rank_cache_bytes_per_token"])
+            if ranks == 2:
+                self.assertEqual(cache, whole["totals"]["rank_cache_bytes_per_token"])
+            weights = sum(one["rank_weight_bytes"] for one in stages)
+            self.assertGreater(weights, 0.99 * totals["rank_weight_bytes"])  # small tables are made when programs are
+            self.assertLess(weights, 1.1 * totals["rank_weight_bytes"])
+            hidden = int(json.loads(inspect("llama-untied-optimum18", "--json")[1])["hidden"])
+            self.assertEqual([one["rank_gives_bytes_per_token"] for one in stages], [4 * hidden, 0])
+        status, out, err = inspect("llama-untied-optimum18", "--mesh", "pipeline=2", "--generate", "--option", "stages=1,1")
+        self.assertEqual(status, 0, err)
+        self.assertRegex(out, r"STAGE +LAYERS +WEIGHTS PER RANK")
+        self.assertRegex(out, r"\n +0 +1 ")
+        self.error("--mesh", "tensor=2", "--generate", status=2, names=["--generate", "--mesh pipeline=2"])
+
     def test_sums_of_a_layer(self):
         for model, sums in PLANS.values():
             for mesh in ("tensor=2", "tensor=4"):

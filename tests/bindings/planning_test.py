@@ -37,7 +37,7 @@ class Planning(command_line.CommandLine):
             kinds = ("weights", "gradients", "optimizer", "section", "slots", "messages")
             self.assertAlmostEqual(rank["total"], sum(rank[kind] for kind in kinds), delta=8)
         self.assertEqual(plan["most_bytes"], max(rank["total"] for rank in plan["memory"]))
-        self.assertTrue(all(row["changed"].startswith("micro-batch") for row in plan["neighbours"]))
+        self.assertTrue(all(row["changed"].startswith(("micro-batch", "tokens")) for row in plan["neighbours"]))
 
     def test_page(self):
         path = pathlib.Path(self.file("plan.html"))
@@ -81,6 +81,33 @@ class Planning(command_line.CommandLine):
         options = [word for key, value in plan["options"].items() for word in ("--" + key.replace("_", "-"), str(value))]
         engine = json.loads(self.call("train", model, *options, "--plan", "--json")[0])["pipeline"]
         self.assertEqual([stage["seats"] for stage in engine["stages"]], [[0, 1], [2]])
+
+    def test_sharded_tokens_and_experts(self):
+        model = fixture("zoo/mixtral/dynamo18")
+        words = ["plan", model, "--machine", "a100", "--ranks", "4", "--batch", "8", "--seq", "16", "--mesh", "data=2,tensor=2",
+                 "--micro-batch", "32", "--zero", "0", "--recompute", "selective"]
+        given = ["--seeds", "sequence", "--seeds", "expert_data"]
+        self.assertIn(" ".join(given), self.call(*words, *given)[0])
+        planned = json.loads(self.call(*words, *given, "--json")[0])
+        self.assertEqual(planned["options"]["seeds"], given[1::2])
+        options = [word for key, value in planned["options"].items() for one in (value if isinstance(value, list) else [value])
+                   for word in ("--" + key.replace("_", "-"), str(one))]
+        engine = json.loads(self.call("train", model, *options, "--plan", "--json")[0])["totals"]
+        mine = planned["memory"][0]
+        self.assertEqual(mine["weights"], engine["rank_frozen_bytes"] + engine["rank_trained_bytes"])
+        self.assertEqual(mine["section"], engine["rank_arena_bytes"])
+        # Without them they are searched, and the plan tells what another choice costs.
+        searched = json.loads(self.call(*words, "--json")[0])
+        told = {row["changed"] for row in searched["neighbours"]}
+        self.assertEqual(len([row for row in told if row.startswith("tokens ")]), 1)
+        self.assertEqual(len([row for row in told if "experts" in row]), 2)
+        self.assertLessEqual(searched["step_seconds"], planned["step_seconds"])
+        # A decoder whose experts alternate with single MLPs.
+        small = self.SMALL + ",experts=4,experts_used=2,experts_every="
+        every, second = (json.loads(self.call("plan", "--decoder", small + number, "--machine", "a100", "--batch", "8", "--json")[0])
+                         for number in "12")
+        self.assertEqual(every["parameters"] - second["parameters"], 4 * (3 * 3 * 512 * 1408 + 4 * 512))
+        self.assertLess(second["step_seconds"], every["step_seconds"])
 
     def test_plan_of_generation(self):
         words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--generate", "batch=4,prompt=64,context=512"]

@@ -82,6 +82,7 @@ struct PassContext {
   std::vector<TrainedParameter> parameters = {};  ///< parameters with gradients, found by `train`
   bool host_loss = false;                         ///< `train` makes the gradients of the logits an input, and no loss
   ShardSeeds seeds = {};                          ///< of the weights of a graph trained on several ranks
+  AxisList sequence = {};  ///< of a graph that is trained: axes over which its tokens are sharded between products
   std::vector<int64_t> stage_units =
       {};  ///< units of each stage (core/passes/stage/stage.h), if pass `stage` is not to decide
   std::vector<StageCut> cut = {};                   ///< by stage, made by `stage`; empty: there is one

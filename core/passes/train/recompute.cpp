@@ -2,7 +2,8 @@
 // 2016; "selective" after Korthikanti et al. 2022).
 //
 // Always kept are sums of two activations, i.e. the residual stream, so that recomputed chains are at most a block
-// long, and results of collectives. `selective` also keeps results of ops that sum over a dim: products, attention,
+// long, and results of collectives but gathers, of which a rank keeps its own part and gathers again (as Korthikanti et
+// al. do with tokens that are sharded). `selective` also keeps results of ops that sum over a dim: products, attention,
 // rows of tables; of the residual stream it keeps every second sum if the next is computed from it and from kept
 // values. Weights gathered from shards or merged with an adapter are never kept. The same kernels give the same bits,
 // so results do not change.
@@ -132,6 +133,7 @@ class Recomputing {
         std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return has(of_tokens_, id); });
     if (of_weights) return !is_collective(node) && !is_unfolded(node);
     if (is_sum_of_activations(node)) return !has(skipped_, node.outputs[0]);
+    if (collective_kind(node.op) == CollectiveKind::all_gather) return false;
     return is_collective(node) || node.op == "plait.Cross" || (how_ != Recompute::full && sums(node));
   }
 

@@ -57,10 +57,11 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   ShardSeeds seeds = with_rows(context, graph, data);
   // The uses of weights are known after a trial sharding of the graph.
   Graph trial = graph;
-  const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds);
+  ShardSettings settings;
+  settings.sequence = context.sequence;
+  const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds, settings);
   const auto states = states_of(graph);
   StatePlaces out, in_use;
-  ShardSettings settings;
   std::vector<Sharding> optimized;  // of each parameter, the part that a rank updates
   for (const TrainedParameter& one : context.parameters) {
     const Sharding used{first.states.at(one.key).dims, {}};

@@ -43,9 +43,10 @@ Run run_of_layers(const PlannedDecoder& decoder, const GenerationCase& how, int6
   const RaggedModel model = compiled(decoder, how, layers, tokens);
   if (!model.program)
     throw Error(Code::internal, cat("the decoder's graph is not recognised: ", model.decoder.why_not));
-  const ProgramPrice price = price_of(*model.program, tokens, terms, how.sequences);
+  const int64_t own = (tokens + model.token_multiple - 1) / model.token_multiple;  // if ranks shard the tokens
+  const ProgramPrice price = price_of(*model.program, own, terms, how.sequences);
   Run out{price.seconds, price.exposed()};
-  const std::vector<int64_t> sizes = symbol_sizes(*model.program, tokens, how.sequences);
+  const std::vector<int64_t> sizes = symbol_sizes(*model.program, own, how.sequences);
   for (const StoreEntry& entry : model.program->entries) {
     const double bytes = entry_bytes(entry, sizes, terms);
     (entry.key.starts_with("cache.") ? out.cache_bytes : out.weight_bytes) += bytes;
@@ -66,10 +67,11 @@ Step step_of(const PlannedDecoder& decoder, const GenerationCase& how, int64_t t
     out.layer.add(all, 1 / static_cast<double>(decoder.shape.layers));
     return out;
   }
-  out.ends = run_of_layers(decoder, how, 1, tokens, terms);
-  out.layer = run_of_layers(decoder, how, 2, tokens, terms);
-  out.layer.add(out.ends, -1);
-  out.ends.add(out.layer, -1);
+  const int64_t period = decoder.shape.period();
+  out.ends = run_of_layers(decoder, how, period, tokens, terms);
+  const Run more = run_of_layers(decoder, how, 2 * period, tokens, terms).add(out.ends, -1);
+  out.layer.add(more, 1 / static_cast<double>(period));
+  out.ends.add(more, -1);
   return out;
 }
 

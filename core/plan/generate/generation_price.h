@@ -25,8 +25,8 @@ struct GenerationPrice {
   double tokens_per_second(int64_t sequences) const { return static_cast<double>(sequences) / token_s; }
 };
 
-/// Compiles a model at hand as it is; of one that is known by its sizes programs of one and of two layers, which are extended, as
-/// layers repeat; layers of a model at hand are taken as alike. `terms.work`: of weights, cache and activations. Throws
+/// Compiles a model at hand as it is; of one that is known by its sizes programs of one and of two layers (or periods of them), which are
+/// extended, as layers repeat; layers of a model at hand are taken as alike. `terms.work`: of weights, cache and activations. Throws
 /// Error(invalid_argument) for ranks that the sizes or the machine do not allow; what compile_ragged throws.
 GenerationPrice price_generation(const PlannedDecoder& decoder, const GenerationCase& how, const PriceTerms& terms);
 

@@ -18,6 +18,12 @@ double DeviceSpeed::flops_per_second(DType dtype, double least_dim) const {
   return speed * most * (knee > 0 ? 1 - std::exp(-least_dim / knee) : 1);
 }
 
+double DeviceSpeed::filled(double tiles) const {
+  if (processors <= 0 || tiles <= processors) return 1;
+  const double rounds = tiles / processors;
+  return rounds / std::ceil(rounds);
+}
+
 const LinkLevel& Machine::level_between(int64_t a, int64_t b) const {
   for (const LinkLevel& level : levels)
     if (level.ranks == 0 || a / level.ranks == b / level.ranks) return level;

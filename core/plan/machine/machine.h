@@ -20,6 +20,9 @@ struct DeviceSpeed {
   std::map<DType, Speed> peak;
   /// Of a peak that is one number, a product whose least dim is n reaches peak * most * (1 - exp(-n / knee)).
   double most = 1, knee = 0;
+  /// Multiprocessors, each of which computes 128 by 256 results of a product at a time: the last round of more tiles than that is as long
+  /// as the others (NVIDIA, "Matrix Multiplication Background User's Guide", wave quantization). 0: products are not computed so.
+  double processors = 0;
   /// How often attention reads or writes its scores [heads, queries, keys] in memory in a forward pass, in elements of the
   /// operands' type; 0: it keeps them on the chip.
   double score_passes = 0;
@@ -28,6 +31,8 @@ struct DeviceSpeed {
 
   /// Throws Error(invalid_argument) for a type whose speed the machine does not specify.
   double flops_per_second(DType dtype, double least_dim) const;
+  /// The share of the processors' rounds that so many tiles fill; 1 for fewer than there are processors, which are cut along their depth.
+  double filled(double tiles) const;
   /// Seconds that a kernel reads and writes so many bytes.
   double moving_s(double bytes) const { return bytes / bandwidth.at(bytes); }
 };

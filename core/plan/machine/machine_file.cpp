@@ -114,6 +114,7 @@ DeviceSpeed read_device(const Json& json) {
     out.knee = efficiency.number("knee", 0, 1e6);
     efficiency.finish();
   }
+  if (fields.has("processors")) out.processors = fields.number("processors", 1, 1e6);
   if (fields.has("score_passes")) out.score_passes = fields.number("score_passes", 0, 100);
   if (fields.has("fused_sums")) out.fused_sums = fields.flag("fused_sums");
   fields.finish();
@@ -203,17 +204,18 @@ std::string machine_json(const Machine& machine) {
     one["use"] = level.shared ? "shared" : "device";
     levels.push_back(std::move(one));
   }
-  const Json out = {{"name", machine.name},
-                    {"about", machine.about},
-                    {"device",
-                     {{"memory", quantity_text(device.memory_bytes, Unit::bytes)},
-                      {"bandwidth", speed_json(device.bandwidth, Unit::bytes_per_second, Unit::bytes)},
-                      {"launch", quantity_text(device.launch_s, Unit::seconds)},
-                      {"peak", std::move(peak)},
-                      {"efficiency", {{"most", device.most}, {"knee", device.knee}}},
-                      {"score_passes", device.score_passes},
-                      {"fused_sums", device.fused_sums}}},
-                    {"levels", std::move(levels)}};
+  Json out = {{"name", machine.name},
+              {"about", machine.about},
+              {"device",
+               {{"memory", quantity_text(device.memory_bytes, Unit::bytes)},
+                {"bandwidth", speed_json(device.bandwidth, Unit::bytes_per_second, Unit::bytes)},
+                {"launch", quantity_text(device.launch_s, Unit::seconds)},
+                {"peak", std::move(peak)},
+                {"efficiency", {{"most", device.most}, {"knee", device.knee}}},
+                {"score_passes", device.score_passes},
+                {"fused_sums", device.fused_sums}}},
+              {"levels", std::move(levels)}};
+  if (device.processors > 0) out["device"]["processors"] = device.processors;
   return out.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

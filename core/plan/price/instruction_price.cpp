@@ -151,7 +151,8 @@ InstructionPrice price_of(const Instruction& instruction, const Program& program
   if (terms.work == DType::none && instruction.attributes.integer("round_x", 0) == 1) type = DType::bf16;
   out.bytes += work.scores * device.score_passes * dtype_bits(type) / 8;
   out.flops = work.flops;
-  const double computing = out.flops > 0 ? out.flops / device.flops_per_second(type, work.least_dim) : 0;
+  const double computing =
+      out.flops > 0 ? out.flops / device.flops_per_second(type, work.least_dim) / device.filled(work.tiles) : 0;
   // Scores are written and read by kernels of their own, between the products.
   const double moving = device.moving_s(out.bytes);
   out.seconds = (work.scores > 0 ? computing + moving : std::max(computing, moving)) + device.launch_s;

@@ -1,6 +1,7 @@
 #include "core/plan/price/op_work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/graph/dims_rule.h"
@@ -56,6 +57,31 @@ double least_dim(const DimsRule& rule, const FactorSizes& sizes) {
   return std::min(least, rest);
 }
 
+/// Tiles that cover the results of a product with a matrix, or one that makes it: dims that are not summed over are rows and columns.
+double tiles_of(const DimsRule& rule, const FactorSizes& sizes) {
+  std::vector<const RuleTensor*> tensors;
+  for (const RuleTensor& one : rule.operands) tensors.push_back(&one);
+  for (const RuleTensor& one : rule.results) tensors.push_back(&one);
+  const auto matrix =
+      std::find_if(tensors.begin(), tensors.end(), [](const RuleTensor* one) { return one->dims.size() == 2; });
+  if (matrix == tensors.end()) return 0;
+  const auto is_of = [](const RuleDim& dim, const std::string& name) {
+    return std::any_of(dim.factors.begin(), dim.factors.end(), [&](const Factor& one) { return one.name == name; });
+  };
+  double sides[] = {1, 1, 1};  // the matrix' two, and all others
+  for (const FactorUse& use : factors(rule)) {
+    const auto found = sizes.find(use.factor.name);
+    if (use.contracted() || found == sizes.end()) continue;
+    const auto& dims = (*matrix)->dims;
+    sides[is_of(dims[0], use.factor.name)   ? 0
+          : is_of(dims[1], use.factor.name) ? 1
+                                            : 2] *= static_cast<double>(size_of(found->second));
+  }
+  std::sort(std::begin(sides), std::end(sides));
+  const double rows = sides[0] * sides[1], columns = sides[2];
+  return std::min(std::ceil(rows / 128) * std::ceil(columns / 256), std::ceil(rows / 256) * std::ceil(columns / 128));
+}
+
 /// q [b, t, h, d], k [b, t, g, d], v [b, t, g, e].
 OpWork attention(const OpCall& call, bool back) {
   const Type &q = call.inputs[back ? 1 : 0], &v = call.inputs[back ? 3 : 2];
@@ -73,7 +99,7 @@ OpWork attention(const OpCall& call, bool back) {
   return out;
 }
 
-/// gate [e, f, h], up the same or absent, down [e, o, f]; each token passes through k of them.
+/// gate [e, f, h], up the same or absent, down [e, o, f]; each token passes through k of all experts, of which these e may be a rank's.
 OpWork experts(const OpCall& call, bool back) {
   const size_t first = back ? 1 : 0;
   const Type &x = call.inputs[first], &chosen = call.inputs[first + 1], &gate = call.inputs[first + 3],
@@ -82,11 +108,13 @@ OpWork experts(const OpCall& call, bool back) {
   const double tokens = elements_of(x) / h, f = static_cast<double>(size_of((*gate.dims)[1])),
                o = static_cast<double>(size_of((*down.dims)[1]));
   const double in = h * f * (up.dims ? 2 : 1), out_of = f * o;
+  const int64_t own = size_of((*gate.dims)[0]);
+  const double rows = tokens * k / static_cast<double>(call.attributes.integer("whole", own));  // of an expert
+  const double computed = rows * static_cast<double>(own);
   OpWork out;
   // The gradient computes the hidden layer again, then gradients of x and of those weights that are trained.
-  out.flops = 2 * tokens * k * (in + out_of);
-  if (back) out.flops += 2 * tokens * k * (in * (makes(call, 2) ? 2 : 1) + out_of * (makes(call, 4) ? 1 : 0));
-  const double rows = tokens * k / static_cast<double>(size_of((*gate.dims)[0]));  // of an expert
+  out.flops = 2 * computed * (in + out_of);
+  if (back) out.flops += 2 * computed * (in * (makes(call, 2) ? 2 : 1) + out_of * (makes(call, 4) ? 1 : 0));
   out.least_dim = std::min({h, f, o, std::max(rows, 1.0)});
   return out;
 }
@@ -152,6 +180,7 @@ OpWork work_of(const OpCall& call, const OpSet& ops) {
   if (!contracts || matrices < 2) return out;
   out.flops = static_cast<double>(flops(*rule, sizes).evaluate({}));
   out.least_dim = least_dim(*rule, sizes);
+  out.tiles = tiles_of(*rule, sizes);
   return out;
 }
 

@@ -20,6 +20,7 @@ struct OpCall {
 struct OpWork {
   double flops = 0;      ///< of products: 2 for each multiplication
   double least_dim = 0;  ///< of a product: the least of its rows, columns and depth
+  double tiles = 0;      ///< of a product with a matrix: parts of 128 by 256 of its results; 0: not known
   double scores = 0;  ///< passes of attention over its scores, in elements: one of a forward pass, two of a gradient
   bool in_place = false;   ///< writes its third and fourth operand into pages
   bool rows_only = false;  ///< reads as many rows of a table as it returns

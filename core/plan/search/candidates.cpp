@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/plan/search/seat_cuts.h"
 #include "core/schedule/schedules.h"
@@ -70,6 +71,25 @@ bool makes_sense(const Plan& plan, const PlanLimits& limits) {
   return limits.schedule || limits.recompute || !plan.schedule.starts_with("zb") || plan.recompute == Recompute::off;
 }
 
+/// Shardings that the mesh and the sizes allow, the task's first.
+std::vector<std::vector<std::string>> seed_choices(const PlanTask& task, const PlanLimits& limits, const Plan& plan) {
+  if (!limits.seeds.empty()) {
+    const bool shares = std::find(limits.seeds.begin(), limits.seeds.end(), "expert_data") != limits.seeds.end();
+    if (shares && plan.data == 1) return {};
+    return {limits.seeds};
+  }
+  const DecoderShape& shape = task.decoder.shape;
+  std::vector<std::vector<std::string>> out{{}};
+  if (shape.experts && plan.tensor > 1 && shape.experts % plan.tensor == 0) out.push_back({"expert"});
+  if (shape.experts && std::gcd(shape.experts, plan.data) > 1) out.push_back({"expert_data"});
+  if (plan.tensor == 1 || shape.sequence % plan.tensor) return out;
+  for (size_t i = 0, count = out.size(); i < count; ++i) {
+    out.push_back(out[i]);
+    out.back().emplace_back("sequence");
+  }
+  return out;
+}
+
 double backward_s(const StageCosts& costs, bool split) {
   return split ? costs.of(Action::Kind::input_gradient).seconds + costs.of(Action::Kind::weight_gradient).seconds
                : costs.of(Action::Kind::backward).seconds;
@@ -125,7 +145,11 @@ std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits
           for (const int zero : one_or(limits.zero, tried_zero))
             for (const Recompute recompute : one_or(limits.recompute, tried_recompute)) {
               Plan plan{pipeline, data, tensor, schedule, limits.layers, micro_batch, zero, recompute, limits.seats};
-              if (makes_sense(plan, limits)) out.push_back(std::move(plan));
+              if (!makes_sense(plan, limits)) continue;
+              for (const std::vector<std::string>& seeds : seed_choices(task, limits, plan)) {
+                plan.seeds = seeds;
+                out.push_back(plan);
+              }
             }
     }
   }

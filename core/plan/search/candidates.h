@@ -18,8 +18,9 @@ struct PlanLimits {
   std::optional<int> zero = {};
   std::optional<Recompute> recompute = {};
   std::optional<std::string> schedule = {};
-  std::vector<int64_t> layers = {};  ///< of each stage; empty: balanced
-  std::vector<int64_t> seats = {};   ///< as Plan::seats; empty: searched, too
+  std::vector<int64_t> layers = {};     ///< of each stage; empty: balanced
+  std::vector<int64_t> seats = {};      ///< as Plan::seats; empty: searched, too
+  std::vector<std::string> seeds = {};  ///< as Plan::seeds; empty: searched, too
   size_t most_simulated = 200;
 };
 
@@ -31,7 +32,8 @@ struct Candidate {
 };
 
 /// All plans within the limits that the task's sizes and the machine allow: tensor ranks within the machine's first level; data ranks
-/// that divide the batch; micro-batches of a power of two samples; at most as many stages as there are layers.
+/// that divide the batch; micro-batches of a power of two samples; at most as many stages as there are layers; with several tensor
+/// ranks also with sharded tokens; experts by their features, by tensor ranks, or by data ranks.
 std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits);
 
 /// The plan's cuts into fewer stages than ranks, some of which have several seats, where the slowest stage is faster than the plan's own

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "core/base/error.h"
@@ -18,18 +19,31 @@ std::string_view name_of(Recompute how) {
 
 std::string mesh_of(const Plan& plan) { return plan.ranks() == 1 ? "one rank" : plan.mesh(); }
 
-/// What the plan is but for one respect, and that respect.
+/// The plan's choice of where experts are.
+std::string experts_of(const Plan& plan) {
+  return plan.has_seed("expert_data") ? "experts over data ranks"
+         : plan.has_seed("expert")    ? "whole experts on tensor ranks"
+                                      : "experts like other weights";
+}
+
+/// A respect in which plans differ, and what a plan has of it, in words.
 struct Respect {
-  std::string name;
   std::string (*of)(const Plan& plan);
 };
 const Respect respects[] = {
-    {"mesh", [](const Plan& plan) { return mesh_of(plan); }},
-    {"schedule", [](const Plan& plan) { return plan.schedule; }},
-    {"seats", [](const Plan& plan) { return plan.seats.empty() ? std::string("one a stage") : plan.seats_text(); }},
-    {"micro-batch", [](const Plan& plan) { return cat(plan.micro_batch); }},
-    {"zero", [](const Plan& plan) { return cat(plan.zero); }},
-    {"recompute", [](const Plan& plan) { return std::string(name_of(plan.recompute)); }},
+    {[](const Plan& plan) { return cat("mesh ", mesh_of(plan)); }},
+    {[](const Plan& plan) { return cat("schedule ", plan.schedule); }},
+    {[](const Plan& plan) {
+      return plan.seats.empty() ? std::string("one seat a stage") : cat("seats ", plan.seats_text());
+    }},
+    {[](const Plan& plan) { return cat("micro-batch ", plan.micro_batch); }},
+    {[](const Plan& plan) { return cat("zero ", plan.zero); }},
+    {[](const Plan& plan) { return cat("recompute ", name_of(plan.recompute)); }},
+    {[](const Plan& plan) {
+      return std::string(plan.has_seed("sequence") ? "tokens sharded over tensor ranks"
+                                                   : "tokens on all tensor ranks");
+    }},
+    {experts_of},
 };
 
 /// The respect in which plans differ, if it is one.
@@ -62,7 +76,8 @@ std::string reason(const StepPrice& best, const StepPrice& other) {
                   {other.messages_s - best.messages_s, "messages between stages"},
                   {other.collectives_s - best.collectives_s, "collectives"},
                   {other.reduce_s - best.reduce_s, "reducing gradients"},
-                  {other.update_s - best.update_s, "updating weights"}};
+                  {other.update_s - best.update_s, "updating weights"},
+                  {other.control_s - best.control_s, "what ranks tell each other of a step"}};
   const Part most = *std::max_element(std::begin(parts), std::end(parts),
                                       [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
   return cat(percent(other.step_s / best.step_s - 1), " slower, most of it ", most.text);
@@ -90,10 +105,17 @@ class Search {
 
  private:
   void collect() {
+    std::exception_ptr refused;
     for (const Plan& plan : candidate_plans(pricer_.task(), limits_)) {
-      try_bound(plan);
-      for (const Plan& one : plans_with_seats(pricer_, limits_, plan)) try_bound(one);
+      try {
+        try_bound(plan);
+        for (const Plan& one : plans_with_seats(pricer_, limits_, plan)) try_bound(one);
+      } catch (const Error& error) {  // shardings that the mesh does not allow, or the engine does not make
+        if (error.code() != Code::unsupported && error.code() != Code::invalid_argument) throw;
+        refused = std::current_exception();
+      }
     }
+    if (out_.tried == 0 && refused) std::rethrow_exception(refused);
     if (out_.tried == 0)
       throw Error(Code::invalid_argument,
                   cat("no mesh of ", limits_.ranks, " ranks fits a batch of ", pricer_.task().batch, " samples, ",
@@ -161,7 +183,7 @@ class Search {
       if (const auto found = std::find_if(list->begin(), list->end(), same); found != list->end()) price = *found;
     if (!price) price = priced(plan);
     if (!price) return;
-    Neighbour out{cat(respect.name, " ", respect.of(plan)), price->plan, {}, price->step_s, price->most_bytes()};
+    Neighbour out{respect.of(plan), price->plan, {}, price->step_s, price->most_bytes()};
     if (out.bytes > memory_) {
       out.lost = cat("a rank takes ", human_bytes(static_cast<int64_t>(out.bytes)), " of ",
                      human_bytes(static_cast<int64_t>(memory_)));

@@ -24,6 +24,7 @@ constexpr SizeRow sizes[] = {{"layers", &DecoderShape::layers, true},
                              {"vocabulary", &DecoderShape::vocabulary, true},
                              {"experts", &DecoderShape::experts, false},
                              {"experts_used", &DecoderShape::experts_used, false},
+                             {"experts_every", &DecoderShape::experts_every, false},
                              {"sequence", &DecoderShape::sequence, true}};
 constexpr int64_t most = int64_t{1} << 31;  // products of three sizes do not overflow
 
@@ -69,6 +70,10 @@ void check(const DecoderShape& shape) {
   if (shape.experts && !shape.experts_used) fail(cat("experts are ", shape.experts, ", and experts_used is missing"));
   if (shape.experts_used > shape.experts)
     fail(cat("experts_used is ", shape.experts_used, " of ", shape.experts, " experts"));
+  if (shape.experts_every > 1 && !shape.experts)
+    fail(cat("experts_every is ", shape.experts_every, ", and it has no experts"));
+  if (shape.layers % shape.experts_every)
+    fail(cat(shape.layers, " layers are no multiple of experts_every, which is ", shape.experts_every));
   if (shape.experts && shape.family == DecoderShape::Family::gpt) fail("family gpt has no experts", "family=llama");
   if (shape.head_size % 2 && shape.family == DecoderShape::Family::llama)
     fail(cat("head_size ", shape.head_size, " is odd, and rotary positions turn pairs"));
@@ -101,11 +106,12 @@ DecoderShape parse_decoder_shape(std::string_view text) {
 int64_t DecoderShape::parameters() const {
   const int64_t query = heads * head_size, key = kv_heads * head_size;
   const bool gpt = family == Family::gpt;
-  const int64_t mlp = (gpt ? 2 : 3) * hidden * feed_forward * std::max<int64_t>(experts, 1) + experts * hidden;
+  const int64_t mlp = (gpt ? 2 : 3) * hidden * feed_forward;
+  const int64_t mixtures = experts ? layers / experts_every : 0, mixture = mlp * experts + experts * hidden;
   const int64_t norms = (gpt ? 4 : 2) * hidden, biases = gpt ? query + 2 * key + 2 * hidden + feed_forward : 0;
-  const int64_t layer = 2 * hidden * query + 2 * hidden * key + mlp + norms + biases;
-  return layers * layer + (tied ? 1 : 2) * vocabulary * hidden + (gpt ? 2 : 1) * hidden +
-         (gpt ? sequence * hidden : 0);
+  const int64_t layer = 2 * hidden * query + 2 * hidden * key + norms + biases;
+  return layers * layer + (layers - mixtures) * mlp + mixtures * mixture + (tied ? 1 : 2) * vocabulary * hidden +
+         (gpt ? 2 : 1) * hidden + (gpt ? sequence * hidden : 0);
 }
 
 }  // namespace plait

@@ -25,6 +25,11 @@ PlannedDecoder planned_decoder(Graph graph, const CompileOptions& options, int64
     shape.heads = std::gcd(shape.heads, layer.query_heads);
     shape.kv_heads = std::gcd(shape.kv_heads, layer.kv_heads);
   }
+  for (const Node& node : graph.nodes)
+    if (node.op == "plait.Experts" && node.inputs[3] != no_value) {
+      const Dim& count = (*graph.value(node.inputs[3]).type.dims)[0];
+      if (count.is_constant()) shape.experts = std::gcd(shape.experts, count.constant());
+    }
   const StageUnits units = stage_units(graph, context);
   if (!units.layers)
     throw Error(Code::unsupported,

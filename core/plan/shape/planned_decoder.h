@@ -17,7 +17,8 @@ struct PlannedDecoder {
 };
 
 /// A model at hand. Of its shape `layers` are those that can be cut into stages, `heads` and `kv_heads` the numbers that all attention
-/// layers' share evenly (0 without attention), `hidden` and `vocabulary` the head's; the rest is 0. `sequence`: tokens of a sample.
+/// layers' share evenly (0 without attention), `experts` those that all stacks of experts share evenly (0 without), `hidden` and
+/// `vocabulary` the head's; the rest is 0. `sequence`: tokens of a sample.
 /// Throws Error(unsupported) if the decoder is not recognised, with the reason.
 PlannedDecoder planned_decoder(Graph graph, const CompileOptions& options, int64_t sequence);
 

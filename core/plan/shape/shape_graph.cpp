@@ -49,12 +49,10 @@ decoder::DecoderSpec spec_of(const DecoderShape& shape, int64_t layers) {
   out.ropes.assign(count, decoder::Rope{.dims = gpt ? 0 : shape.head_size});
   out.positions = gpt ? shape.sequence : 0;
   out.tied = shape.tied;
-  if (shape.experts)
-    out.experts = decoder::Experts{.count = shape.experts,
-                                   .used = shape.experts_used,
-                                   .ffn = shape.feed_forward,
-                                   .stacked = true,
-                                   .layers = std::vector<bool>(count, true)};
+  if (!shape.experts) return out;
+  out.experts = decoder::Experts{
+      .count = shape.experts, .used = shape.experts_used, .ffn = shape.feed_forward, .stacked = true};
+  for (int64_t i = 0; i < layers; ++i) out.experts->layers.push_back(i % shape.experts_every == 0);
   return out;
 }
 

@@ -29,6 +29,25 @@ void check(const Plan& plan, const PlanTask& task) {
   if (plan.micro_batch < 1 || task.batch / plan.data * shape.sequence % plan.micro_batch)
     fail(cat("micro-batch of ", plan.micro_batch, " tokens does not divide the ",
              task.batch / plan.data * shape.sequence, " tokens of a data rank"));
+  if (plan.has_seed("sequence") && plan.micro_batch % plan.tensor)
+    fail(cat("tensor=", plan.tensor, " does not divide the ", plan.micro_batch, " tokens of a micro-batch"));
+}
+
+/// Exchanges after a pipeline's lists, each of which waits for a link's latency once: the credit of the last message, a barrier with
+/// all actions' times, the sum of losses (two, since ranks leave the barrier one latency apart), and the norm, which the first rank
+/// asks for (two). Shaped links of 20 ms show six (ShapedRanks).
+constexpr double pipeline_exchanges = 6;
+
+ProbeTerms probe_terms(const Plan& plan, Recompute recompute) {
+  // Weights that are sharded over data ranks are shared by them in other collectives than activations.
+  const bool over_data = std::any_of(plan.seeds.begin(), plan.seeds.end(),
+                                     [](const std::string& seed) { return seed.find("data") != std::string::npos; });
+  return {.tensor = plan.tensor,
+          .data = over_data ? plan.data : std::min<int64_t>(plan.data, 2),
+          .zero = plan.zero,
+          .recompute = recompute,
+          .split = plan.terms().split,
+          .seeds = plan.seeds};
 }
 
 /// The sections of a layer whose forward pass precedes its backward pass once more.
@@ -112,7 +131,7 @@ class Step {
     const size_t at = static_cast<size_t>(&level - machine.levels.data());
     const int64_t users = at ? std::min(machine.levels[at - 1].ranks, apart) : 1;
     LinkTime out{level.latency_s, bytes / machine.bandwidth(level, users)};
-    if (task_.cut_messages && plan.tensor > 1) {
+    if (task_.cut_messages && plan.tensor > 1 && !plan.has_seed("sequence")) {
       std::vector<int32_t> group(static_cast<size_t>(plan.tensor));
       std::iota(group.begin(), group.end(), 0);
       out.latency_s += collective_seconds(CollectiveKind::all_gather, group, bytes, machine);
@@ -120,9 +139,17 @@ class Step {
     return out;
   }
 
+  /// Between the first and the last pipeline coordinate.
+  double farthest_latency_s() const {
+    const Plan& plan = out_.plan;
+    if (plan.pipeline == 1) return 0;
+    return task_.machine.level_between(0, (plan.pipeline - 1) * plan.data * plan.tensor).latency_s;
+  }
+
   Timeline timeline_of_lists(const Schedule& schedule, int32_t places) const {
     TimelineOptions options;
     options.places = places;
+    options.credit_s = farthest_latency_s();
     options.cost = [this](const Action& action) { return cost(action); };
     options.link = [this](int32_t from, int32_t to, const Action& action, int32_t) {
       return link(from, to,
@@ -199,7 +226,9 @@ class Step {
       out_.reduce_s = std::max(out_.reduce_s, reduce);
       out_.update_s = std::max(out_.update_s, update);
     }
-    out_.step_s = terms_.asynchronous ? pipeline_s_ : reduced_s + out_.update_s;
+    // An asynchronous pipeline exchanges them once in many steps.
+    if (!terms_.asynchronous) out_.control_s = pipeline_exchanges * farthest_latency_s();
+    out_.step_s = terms_.asynchronous ? pipeline_s_ : reduced_s + out_.update_s + out_.control_s;
   }
 
   void memory(const Schedule& schedule, const ScheduleFacts& facts) {
@@ -210,6 +239,7 @@ class Step {
         const LivePeaks& peaks = facts.seats[stage][seat];
         const double versions = facts.versions.empty() ? 1 : facts.versions[stage];
         bytes.weights += costs.weights * versions;
+        if (task_.copies_in_work) bytes.weights += costs.trained_weights * dtype_bits(task_.work) / 32;
         bytes.gradients += costs.gradients;
         bytes.optimizer += costs.optimizer;
         bytes.arena = std::max(bytes.arena, costs.arena);
@@ -266,6 +296,10 @@ std::string Plan::seats_text() const {
   return join(widths, ":");
 }
 
+bool Plan::has_seed(std::string_view seed) const {
+  return std::find(seeds.begin(), seeds.end(), seed) != seeds.end();
+}
+
 ScheduleTerms Plan::terms() const {
   return schedule_terms(schedule, static_cast<int32_t>(pipeline),
                         seats.empty() ? Seats() : parse_seat_widths(seats_text()));
@@ -299,10 +333,8 @@ std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, co
 }
 
 const StageTable& PlanPricer::table(const Plan& plan) {
-  const bool split = plan.terms().split;
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<StageTable>& found =
-      tables_[{{plan.tensor, plan.data > 1, plan.zero, plan.recompute, split}, plan.data, plan.micro_batch}];
+  std::unique_ptr<StageTable>& found = tables_[{probe_terms(plan, plan.recompute), plan.data, plan.micro_batch}];
   if (found) return *found;
   found = std::make_unique<StageTable>(price_table(plan, plan.recompute, false));
   if (task_.whole_layers_again && plan.recompute == Recompute::full) {
@@ -313,10 +345,16 @@ const StageTable& PlanPricer::table(const Plan& plan) {
 }
 
 StageTable PlanPricer::price_table(const Plan& plan, Recompute recompute, bool scores_kept) {
-  const bool split = plan.terms().split;
-  const ProbeTerms terms{plan.tensor, plan.data > 1, plan.zero, recompute, split};
+  const ProbeTerms terms = probe_terms(plan, recompute);
   std::unique_ptr<StageProbe>& probe = probes_[terms];
-  if (!probe) probe = std::make_unique<StageProbe>(task_.decoder, task_.training, terms);
+  if (const auto known = refused_.find(terms); known != refused_.end()) std::rethrow_exception(known->second);
+  try {
+    if (!probe) probe = std::make_unique<StageProbe>(task_.decoder, task_.training, terms);
+  } catch (const Error& error) {
+    if (error.code() == Code::unsupported || error.code() == Code::invalid_argument)
+      refused_.emplace(terms, std::current_exception());
+    throw;
+  }
   PriceTerms price{task_.decoder.compile.ops, task_.machine, task_.work, task_.decoder.shape.sequence};
   price.cut_hidden = task_.cut_rows ? task_.decoder.shape.hidden : 0;
   price.scores_kept = scores_kept;

@@ -1,5 +1,6 @@
 #pragma once
 // A plan of a training run, and what a step of it costs.
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,8 @@ struct PlanTask {
   /// Recompute::full runs whole layers again, as torch.utils.checkpoint does. The engine leaves out products whose results only the
   /// residual stream reads.
   bool whole_layers_again = false;
+  /// Next to trained weights of f32 there is a copy of them in `work`, as in mixed precision (Micikevicius et al. 2018).
+  bool copies_in_work = false;
 };
 
 /// How it is cut.
@@ -39,11 +42,15 @@ struct Plan {
   Recompute recompute = Recompute::off;
   /// Pipeline ranks of each stage, which take micro-batches in turn; empty: the schedule's own.
   std::vector<int64_t> seats = {};
+  /// Shardings as CompileOptions::seeds: with "sequence" tokens are sharded over tensor ranks between products, "expert" gives tensor
+  /// ranks whole experts, "expert_data" data ranks; empty: the task's.
+  std::vector<std::string> seeds = {};
 
   int64_t ranks() const { return pipeline * data * tensor; }
   std::string mesh() const;        ///< "pipeline=2,data=4,tensor=8"; "" on one rank
   std::string seats_text() const;  ///< "3:1"; "" for the schedule's own
-  ScheduleTerms terms() const;     ///< of its schedule; throws what schedule_terms throws
+  bool has_seed(std::string_view seed) const;
+  ScheduleTerms terms() const;  ///< of its schedule; throws what schedule_terms throws
 };
 
 /// Micro-batches of a step, which the micro-batch divides.
@@ -66,8 +73,9 @@ struct StepPrice {
   double mfu = 0;     ///< operations of forward and backward pass, without recomputation, over the ranks' peak
   double bubble = 0;  ///< idle share of the pipeline's time, 0 to 1
   /// Seconds of a step in which the busiest rank waits: for collectives of its sections, for messages between stages, for the
-  /// reduction of gradients; and what the optimizer takes.
-  double collectives_s = 0, messages_s = 0, reduce_s = 0, update_s = 0;
+  /// reduction of gradients; what the optimizer takes; and what ranks tell each other of the step itself: that it begins, losses, norm
+  /// and times.
+  double collectives_s = 0, messages_s = 0, reduce_s = 0, update_s = 0, control_s = 0;
   std::vector<PlannedBytes> memory;  ///< by pipeline coordinate
   Timeline timeline;
   std::vector<std::vector<SlotPoint>> slots;  ///< as it runs, by pipeline coordinate
@@ -96,6 +104,7 @@ class PlanPricer {
   StageTable price_table(const Plan& plan, Recompute recompute, bool scores_kept);
 
   std::map<ProbeTerms, std::unique_ptr<StageProbe>> probes_;
+  std::map<ProbeTerms, std::exception_ptr> refused_;  ///< those that the engine does not compile
   std::map<TableKey, std::unique_ptr<StageTable>> tables_;
 };
 

@@ -77,19 +77,26 @@ class ProbePrice {
     double elements = 0, weights = 0, gradients = 0, optimizer = 0;
   };
 
+  /// Of the symbol "t": tokens of a rank's row, or its part of them.
+  int64_t tokens() const { return terms_.micro_batch / model_.token_multiple; }
+  std::vector<int64_t> sizes_of(const Program& program) const {
+    return symbol_sizes(program, tokens(), terms_.micro_batch);
+  }
+
   void note_entries(const Program& program) {
-    const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch, terms_.micro_batch);
+    const std::vector<int64_t> sizes = sizes_of(program);
     for (const StoreEntry& entry : program.entries)
       held_[entry.key] = shape_bytes(entry.dims, entry.dtype, sizes) * share_of(entry.key);
   }
-  /// What is cut over two data ranks is smaller where there are more.
+  /// What is cut over the probe's data ranks is smaller where there are more.
   double share_of(const std::string& key) const {
     const auto place = model_.places.find(key);
-    if (terms_.data <= 2 || place == model_.places.end()) return 1;
+    if (terms_.data <= probe_.data || place == model_.places.end()) return 1;
     const AxisList axes = place->second.axes(), data = model_.mesh.parts("data");
     const bool cut = std::find(axes.begin(), axes.end(), data.front()) != axes.end();
-    return cut ? 2.0 / static_cast<double>(terms_.data) : 1;
+    return cut ? data_share() : 1;
   }
+  double data_share() const { return static_cast<double>(probe_.data) / static_cast<double>(terms_.data); }
   double held(const std::string& key) const {
     const auto found = held_.find(key);
     return found == held_.end() ? 0 : found->second;
@@ -99,9 +106,9 @@ class ProbePrice {
   void price_end() {
     for (const TrainingProgram name : {TrainingProgram::norm, TrainingProgram::update}) {
       if (!model_.has(name)) continue;
-      const ProgramPrice one = price_of(model_.program(name), terms_.micro_batch, price_);
-      const bool cut = probe_.zero > 0 && terms_.data > 2;  // each data rank updates its part
-      end_.seconds += cut ? one.compute_s * 2 / static_cast<double>(terms_.data) : one.compute_s;
+      const ProgramPrice one = price_of(model_.program(name), tokens(), price_);
+      const bool cut = probe_.zero > 0 && terms_.data > probe_.data;  // each data rank updates its part
+      end_.seconds += cut ? one.compute_s * data_share() : one.compute_s;
       end_.exposed_s += one.exposed();
     }
     for (const Trained& one : trained_) all_ += one.weights;
@@ -109,10 +116,10 @@ class ProbePrice {
 
   void add_section(const StageSection& section, StageCosts& out) const {
     const Program& program = *section.program;
-    const ProgramPrice price = price_of(program, terms_.micro_batch, price_);
+    const ProgramPrice price = price_of(program, tokens(), price_, terms_.micro_batch);
     SectionCosts& costs = out.sections[static_cast<size_t>(section.kind)];
     costs = {price.seconds, price.exposed(), price.flops};
-    const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch, terms_.micro_batch);
+    const std::vector<int64_t> sizes = sizes_of(program);
     out.arena = std::max(out.arena, arena_bytes(program, sizes));
     out.slots = {};
     for (const Slot& slot : program.slots)
@@ -123,7 +130,7 @@ class ProbePrice {
         bytes += buffer_bytes(program.buffers[static_cast<size_t>(program.outputs[static_cast<size_t>(value)])],
                               sizes, price_);
       const bool back = section.kind != Action::Kind::forward;
-      if (terms_.cut_messages) bytes /= static_cast<double>(probe_.tensor);
+      if (terms_.cut_messages && model_.token_multiple == 1) bytes /= static_cast<double>(probe_.tensor);
       (back ? out.backward_bytes : out.forward_bytes) = bytes;
     }
   }
@@ -158,6 +165,7 @@ class ProbePrice {
       out.parameters += one.elements;
       own += one.weights;
       out.weights += one.weights;
+      out.trained_weights += one.weights;
       out.gradients += one.gradients;
       out.optimizer += one.optimizer;
     }
@@ -186,8 +194,9 @@ StageCosts& StageCosts::add(const StageCosts& other, double times) {
     sections[i].flops += times * other.sections[i].flops;
     slots[i] += times * other.slots[i];
   }
-  for (double StageCosts::*member : {&StageCosts::weights, &StageCosts::gradients, &StageCosts::optimizer,
-                                     &StageCosts::parameters, &StageCosts::finish_s, &StageCosts::reduce_s})
+  for (double StageCosts::*member :
+       {&StageCosts::weights, &StageCosts::gradients, &StageCosts::optimizer, &StageCosts::trained_weights,
+        &StageCosts::parameters, &StageCosts::finish_s, &StageCosts::reduce_s})
     this->*member += times * other.*member;
   return *this;
 }
@@ -211,13 +220,17 @@ StageCosts StageTable::stage(int64_t begin, int64_t count, bool is_first, bool i
 }
 
 StageProbe::StageProbe(const PlannedDecoder& decoder, const TrainingOptions& given, const ProbeTerms& terms)
-    : terms_(terms), optimizer_(given.optimizer.kind), at_hand_(decoder.graph != nullptr) {
+    : terms_(terms),
+      optimizer_(given.optimizer.kind),
+      each_layer_(decoder.graph || decoder.shape.period() > 1),
+      kinds_(decoder.graph ? decoder.shape.layers : decoder.shape.period()) {
   CompileOptions options = decoder.compile;
   std::vector<std::string> axes;
-  if (terms.several_data_ranks) axes.emplace_back("data=2");
+  if (terms.data > 1) axes.push_back(cat("data=", terms.data));
   if (terms.tensor > 1) axes.push_back(cat("tensor=", terms.tensor));
   options.mesh = Mesh::parse(join(axes, ","));
   options.stages.split_backward = terms.split;
+  if (!terms.seeds.empty()) options.seeds = terms.seeds;
   TrainingOptions training = given;
   training.row_tokens = decoder.shape.sequence;
   training.zero = terms.zero;
@@ -229,11 +242,11 @@ StageProbe::StageProbe(const PlannedDecoder& decoder, const TrainingOptions& giv
     const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     return std::make_unique<const TrainingModel>(compile_training(decoder.graph_of(all), options, training));
   };
-  if (!at_hand_) {
+  if (!each_layer_) {
     model_ = compiled({std::begin(probe_layers), std::end(probe_layers)});
     return;
   }
-  const int64_t layers = decoder.shape.layers;
+  const int64_t layers = decoder.graph ? kinds_ : 2 * kinds_;
   std::vector<int64_t> each(static_cast<size_t>(layers) + 2, 1);
   each.front() = each.back() = 0;
   model_ = compiled(std::move(each));
@@ -244,11 +257,11 @@ StageProbe::~StageProbe() = default;
 
 StageTable StageProbe::price(const StageTerms& terms, const PriceTerms& given) const {
   PriceTerms price = given;
-  price.data = terms.data > 2 ? terms.data : 0;
+  price.data = terms.data > terms_.data ? terms.data : 0;
   price.tensor = terms_.tensor;
   const ProbePrice probe(*model_, terms_, optimizer_, terms, price);
   StageTable out;
-  if (at_hand_) {
+  if (each_layer_) {
     const auto last = static_cast<int32_t>(model_->cut.size()) - 1;
     for (int32_t stage = 1; stage < last; ++stage) out.layers.push_back(probe.stage(stage));
     if (pair_) {
@@ -256,6 +269,7 @@ StageTable StageProbe::price(const StageTerms& terms, const PriceTerms& given) c
       out.middle = StageCosts(out.layers[0]).add(out.layers[1], 1).add(pair.stage(1), -1);
       out.middle.arena = 0;
     }
+    out.layers.resize(static_cast<size_t>(kinds_));
     for (StageCosts& layer : out.layers) layer.add(out.middle, -1);
     out.first = probe.stage(0).add(out.middle, 1);
     out.last = probe.stage(last).add(out.middle, 1);

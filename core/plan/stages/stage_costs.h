@@ -3,13 +3,15 @@
 //
 // Layers of a decoder that is known by its sizes repeat: five of them are cut into four stages, the embedding and a layer, one layer,
 // two layers, a layer and the head. The difference of the two in the middle is a layer's cost, and what remains of each stage is that
-// of its ends. A model at hand is cut into its embedding, each layer, and its head; what the first two layers cost less in one stage
-// is computed once a stage, such as angles of positions. So a stage costs its ends and its layers, in each
-// of the terms of StageCosts but the arena, which is the largest section's.
+// of its ends. A model at hand, or two periods of one whose layers have several kinds in turn, is cut into its embedding, each layer,
+// and its head; what the first two layers cost less in one stage is computed once a stage, such as angles of positions. So a stage
+// costs its ends and its layers, in each of the terms of StageCosts but the arena, which is the largest section's.
 #include <array>
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/mesh/mesh.h"
 #include "core/passes/base/training.h"
@@ -35,9 +37,10 @@ struct StageCosts {
   double arena = 0;                              ///< of the largest section
   double forward_bytes = 0, backward_bytes = 0;  ///< of a message to the next stage and to the one before
   double weights = 0, gradients = 0, optimizer = 0;
-  double parameters = 0;  ///< trained elements, over all ranks that share the stage
-  double finish_s = 0;    ///< norm and update without their collectives
-  double reduce_s = 0;    ///< those collectives
+  double trained_weights = 0;  ///< of the weights
+  double parameters = 0;       ///< trained elements, over all ranks that share the stage
+  double finish_s = 0;         ///< norm and update without their collectives
+  double reduce_s = 0;         ///< those collectives
 
   const SectionCosts& of(Action::Kind kind) const { return sections[static_cast<size_t>(kind)]; }
   /// All but the arena and messages.
@@ -45,14 +48,12 @@ struct StageCosts {
 };
 
 struct StageTable {
-  std::vector<StageCosts> layers;  ///< of each layer; one: all cost the same
+  std::vector<StageCosts> layers;  ///< of each layer; of fewer than there are: these in turn
   StageCosts first, middle,
       last;         ///< without layers: what comes before them, an inner stage, what follows them
   StageCosts tied;  ///< of weights that both `first` and `last` have: bytes and the end of a step
 
-  const StageCosts& layer(int64_t number) const {
-    return layers[layers.size() == 1 ? 0 : static_cast<size_t>(number)];
-  }
+  const StageCosts& layer(int64_t number) const { return layers[static_cast<size_t>(number) % layers.size()]; }
   /// Of a stage of so many layers, from layer `begin` on.
   StageCosts stage(int64_t begin, int64_t count, bool is_first, bool is_last) const;
 };
@@ -60,10 +61,11 @@ struct StageTable {
 /// What decides the programs.
 struct ProbeTerms {
   int64_t tensor = 1;
-  bool several_data_ranks = false;
+  int64_t data = 1;  ///< two stand for any number of several, unless `seeds` name the axis
   int zero = 0;
   Recompute recompute = Recompute::off;
-  bool split = false;  ///< with sections I and W, too
+  bool split = false;                   ///< with sections I and W, too
+  std::vector<std::string> seeds = {};  ///< as CompileOptions; empty: the decoder's
   auto operator<=>(const ProbeTerms&) const = default;
 };
 
@@ -74,7 +76,8 @@ struct StageTerms {
   bool cut_messages = false;  ///< what all tensor ranks have alike crosses in parts and is gathered by the receiver
 };
 
-/// The probe's programs, of one or two data ranks: collectives along data are as many for any number of them. Nothing is loaded.
+/// The probe's programs. Those of two data ranks are priced as of any number of them: collectives along data are as many. Nothing is
+/// loaded.
 class StageProbe {
  public:
   /// `training`: row_tokens, zero and recompute are those of the other arguments. Throws what compile_training throws.
@@ -87,9 +90,10 @@ class StageProbe {
  private:
   const ProbeTerms terms_;
   const OptimizerKind optimizer_;
-  const bool at_hand_;
+  const bool each_layer_;  ///< is a stage; otherwise layers are alike
+  const int64_t kinds_;    ///< of layers, if each is a stage
   std::unique_ptr<const TrainingModel> model_;
-  std::unique_ptr<const TrainingModel> pair_;  ///< of a model at hand: with its first two layers in one stage
+  std::unique_ptr<const TrainingModel> pair_;  ///< if each layer is a stage: with the first two in one
 };
 
 }  // namespace plait

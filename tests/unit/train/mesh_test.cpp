@@ -68,6 +68,51 @@ TEST(MeshTraining, IsTheSameInDoublePrecision) {
   expect_same(run("llama-standard23", "", training(OptimizerKind::sgd, 0)), wide);
 }
 
+/// Tokens are sharded over tensor ranks between products (Korthikanti et al. 2022): rows are padded to what the ranks can share.
+TEST(MeshTraining, WithShardedTokens) {
+  const std::vector<std::string> seeds{"sequence"};
+  const Outcome expected = run("llama-standard23", "", training(OptimizerKind::adamw, 0), nullptr, DType::f64);
+  for (const char* mesh : {"tensor=2", "tensor=4", "data=2,tensor=2"})
+    for (int zero : {0, 2, 3}) {
+      if (zero && !std::strchr(mesh, ',')) continue;
+      SCOPED_TRACE(cat(mesh, " zero ", zero));
+      const TrainingOptions options = training(OptimizerKind::adamw, zero);
+      expect_same(run("llama-standard23", mesh, options, nullptr, DType::f64, seeds), expected, in_f64);
+    }
+  for (const char* fixture : {"gpt2-optimum18", "gemma3-standard23", "zoo/mixtral/dynamo18", "zoo/lfm2/genai_fp32"}) {
+    SCOPED_TRACE(fixture);
+    TrainingOptions options = training(OptimizerKind::sgd, 0);
+    const Outcome one = run(fixture, "", options);
+    for (const Recompute how : {Recompute::off, Recompute::full}) {
+      options.recompute = how;
+      expect_same(run(fixture, "tensor=2", options, nullptr, DType::none, seeds), one);
+    }
+  }
+  TrainingOptions options = training(OptimizerKind::sgd, 0);
+  const Outcome one = run("llama-standard23", "", options);
+  options.host_loss = true;
+  expect_same(run("llama-standard23", "data=2,tensor=2", options, nullptr, DType::none, seeds), one);
+}
+
+/// Sums over tensor ranks are reduced into parts of the tokens, and gathered. (What that saves: StageCosts.ShardedTokensDivideWhatIsKept.)
+TEST(MeshTraining, SumsAreReducedIntoPartsOfTokens) {
+  const auto counts_of = [](const std::vector<std::string>& seeds) {
+    CompileOptions compile = on("tensor=4");
+    compile.seeds = seeds;
+    const TrainingModel model =
+        compile_training(fixture_graph("llama-standard23"), compile, training(OptimizerKind::sgd, 0));
+    EXPECT_EQ(model.token_multiple, seeds.empty() ? 1 : 4);
+    std::map<std::string, int> out;
+    for (const PlannedCollective& one : model.plan.collectives)
+      if (one.for_node != "the output") ++out[std::string(kind_name(one.step.kind))];
+    return out;
+  };
+  std::map<std::string, int> whole = counts_of({}), sharded = counts_of({"sequence"});
+  EXPECT_EQ(whole["reduce_scatter"], 0);
+  EXPECT_GT(sharded["reduce_scatter"], 7) << "four a layer, and the embedding's";
+  EXPECT_LT(sharded["all_reduce"], whole["all_reduce"]);
+}
+
 /// A loss that the host computes of the logits, the trainer's own as it happens, goes the same way.
 TEST(MeshTraining, OfAHostsLoss) {
   for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "zoo/mixtral/dynamo18"}) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "core/plan/search/plan_search.h"
@@ -102,27 +103,65 @@ TEST(Megatron, StepsThatNothingIsFittedToAreWithinTenPercent) {
   EXPECT_LT(sum / rows, 0.05);
 }
 
-/// Megatron's own cut of its models against the best of all cuts with its schedules: 5 % slower at 145.6B, 8 and 9 % at 18.4B and 39.1B,
-/// where fewer tensor ranks and more stages are predicted to be faster.
+/// A model's cuts into tensor and pipeline ranks, each with its best micro-batch and schedule, in Megatron's way: stages of equally many
+/// layers, and weights that take 18 bytes a parameter (Korthikanti et al. 2022, figure 1): those of f32, their copy of half precision,
+/// gradients and two moments.
+std::map<std::pair<int64_t, int64_t>, StepPrice> cuts_of(const TableRow& row) {
+  const int64_t gpus = row.integer("gpus"), layers = row.integer("layers");
+  PlanPricer pricer({.decoder = {PlanWorld::get().options(), shape_of(row)},
+                     .machine = selene(),
+                     .batch = row.integer("batch"),
+                     .work = DType::f16,
+                     .cut_messages = true,
+                     .whole_layers_again = true,
+                     .copies_in_work = true});
+  std::map<std::pair<int64_t, int64_t>, StepPrice> out;
+  for (int64_t tensor = 1; tensor <= 8; tensor *= 2)
+    for (int64_t pipeline = 1; pipeline <= layers; ++pipeline)
+      for (const int64_t stages : {int64_t{1}, row.integer("stages")}) {
+        const bool interleaved = stages > 1;
+        if (gpus % (tensor * pipeline) || layers % (pipeline * stages) || (interleaved && pipeline == 1)) continue;
+        PlanLimits limits{
+            .ranks = gpus, .pipeline = pipeline, .tensor = tensor, .zero = 0, .recompute = Recompute::full};
+        limits.schedule = interleaved ? cat("interleaved:", stages) : "1f1b";
+        limits.layers.assign(static_cast<size_t>(pipeline * stages), layers / pipeline / stages);
+        limits.seeds = {"tensor"};
+        try {
+          StepPrice price = search_plan(pricer, limits).best;
+          const auto found = out.find({tensor, pipeline});
+          if (found == out.end() || price.step_s < found->second.step_s) out[{tensor, pipeline}] = std::move(price);
+        } catch (const Error& error) {  // it does not fit, or its data ranks do not divide the batch
+          if (error.code() != Code::out_of_memory && error.code() != Code::invalid_argument) throw;
+        }
+      }
+  return out;
+}
+
+std::string terms_of(const StepPrice& price) {
+  const double lists = price.timeline.makespan_s, idle = price.bubble * lists;
+  return cat(price.step_s, " s (computes ", lists - idle - price.collectives_s, ", sums over tensor ranks ",
+             price.collectives_s, ", idle ", idle, ", reduction ", price.reduce_s, ", update ", price.update_s, ")");
+}
+
+/// Megatron's own cut of three models against the best of all; the test's record has their terms. That of 145.6B is among the best three
+/// and within 5 %. Before the others the price has pipelines of fewer tensor ranks: sums over eight of them take an eighth to a sixth of a
+/// step, more than the idle time of more stages (docs/planning.md).
 TEST(Megatron, ItsCutIsCloseToTheBest) {
-  const PlanWorld& world = PlanWorld::get();
   for (const TableRow& row : read_table("megatron_2021.csv")) {
     if (row.text("name") != "18.4B" && row.text("name") != "39.1B" && row.text("name") != "145.6B") continue;
-    PlanPricer pricer({.decoder = {world.options(), shape_of(row)},
-                       .machine = selene(),
-                       .batch = row.integer("batch"),
-                       .work = DType::f16,
-                       .cut_messages = true,
-                       .whole_layers_again = true});
-    PlanLimits limits{.ranks = row.integer("gpus"),
-                      .zero = 0,
-                      .recompute = Recompute::full,
-                      .schedule = row.integer("stages") > 1 ? cat("interleaved:", row.text("stages")) : "1f1b"};
-    const SearchResult best = search_plan(pricer, limits);
-    limits.pipeline = row.integer("pipeline");
-    limits.tensor = row.integer("tensor");
-    const SearchResult own = search_plan(pricer, limits);
-    EXPECT_LT(own.best.step_s, 1.10 * best.best.step_s) << row.text("name") << ": " << best.best.plan.mesh();
+    const auto cuts = cuts_of(row);
+    const StepPrice& own = cuts.at({row.integer("tensor"), row.integer("pipeline")});
+    const auto best = std::min_element(
+        cuts.begin(), cuts.end(), [](const auto& a, const auto& b) { return a.second.step_s < b.second.step_s; });
+    const auto faster =
+        std::count_if(cuts.begin(), cuts.end(), [&](const auto& one) { return one.second.step_s < own.step_s; });
+    RecordProperty(row.text("name"), cat("its ", terms_of(own), ", best ", best->second.plan.mesh(), " ",
+                                         terms_of(best->second), ", faster ", faster));
+    EXPECT_LT(own.step_s, 1.12 * best->second.step_s) << row.text("name") << ": " << best->second.plan.mesh();
+    EXPECT_GT(cuts.size(), 2u) << row.text("name");
+    if (row.text("name") != "145.6B") continue;
+    EXPECT_LT(own.step_s, 1.05 * best->second.step_s);
+    EXPECT_LT(faster, 3);
   }
 }
 

@@ -40,6 +40,13 @@ TEST(OpWork, FrozenExpertsHaveNoGradient) {
   EXPECT_DOUBLE_EQ(flops_of("plait.Experts", {x, chosen, chosen, wide, wide, down}, {x}), 3 * product);
   EXPECT_DOUBLE_EQ(flops_of("plait.ExpertsBack", inputs, {x, chosen, wide, wide, down}), 8 * product);
   EXPECT_DOUBLE_EQ(flops_of("plait.ExpertsBack", inputs, {x, chosen}), 5 * product);
+  // A rank that has 8 of 32 experts computes a quarter of its tokens' choices.
+  Attributes shared;
+  shared.set("whole", int64_t{32});
+  const std::string op = "plait.Experts";
+  const OpWork part = work_of({op, shared, {x, chosen, chosen, wide, wide, down}, {x}}, test::PlanWorld::get().ops);
+  EXPECT_DOUBLE_EQ(part.flops, 3 * product / 4);
+  EXPECT_DOUBLE_EQ(part.least_dim, 8);
 }
 
 }  // namespace

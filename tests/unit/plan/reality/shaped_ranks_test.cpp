@@ -54,13 +54,13 @@ Dataset samples(int64_t count) {
   return Dataset::of(out, {.seq = tokens});
 }
 
-/// Seconds of the second step.
+/// Seconds of the second step; where latency decides, of the fastest of five, since each exchange also waits for a busy machine.
 double measured(const ShapedCase& one, const Plan& plan) {
   CommOptions shaped;
   shaped.link = [one](int, int, int64_t bytes) { return one.latency_s + static_cast<double>(bytes) / one.bandwidth; };
   const std::vector<std::unique_ptr<plait::World>> worlds = make_thread_world(2, shaped);
   TrainerOptions options;
-  options.steps = 2;
+  options.steps = one.latency_s > 1e-3 ? 6 : 2;
   options.batch = one.batch;
   options.clip = 0;
   options.training.row_tokens = plan.micro_batch;
@@ -78,9 +78,13 @@ double measured(const ShapedCase& one, const Plan& plan) {
   Trainer trainer(deep_graph(layers), on(plan.mesh()), options, samples(one.batch), std::nullopt, pool, nullptr,
                   worlds[0].get());
   trainer.step();
-  const double begin = monotonic_s();
-  trainer.step();
-  return monotonic_s() - begin;
+  double fastest = 1e9;
+  for (int64_t step = 1; step < options.steps; ++step) {
+    const double begin = monotonic_s();
+    trainer.step();
+    fastest = std::min(fastest, monotonic_s() - begin);
+  }
+  return fastest;
 }
 
 /// Predicted and measured seconds of each mesh.
@@ -104,7 +108,8 @@ std::string order(const Times& times, Of of) {
   return cat(out[0].second, " ", out[1].second, " ", out[2].second);
 }
 
-// Where latency decides, a step's own exchanges next to the plan's (its begin, losses, times) count, too: only the order is compared.
+// Where latency decides, what ranks tell each other of the step counts, too, which is priced for pipelines; collectives of small arrays
+// are one exchange here, and trees in the price: of other meshes only the order is compared.
 TEST(ShapedRanks, TheLinkOrdersMeshesAsPredicted) {
   struct Row {
     ShapedCase link;
@@ -116,8 +121,8 @@ TEST(ShapedRanks, TheLinkOrdersMeshesAsPredicted) {
     const Times times = times_of(row.link);
     EXPECT_EQ(order(times, [](const auto& both) { return both.first; }), row.order) << row.link.what;
     EXPECT_EQ(order(times, [](const auto& both) { return both.second; }), row.order) << row.link.what;
-    if (row.link.latency_s > 1e-3) continue;
     for (const auto& [axis, both] : times) {
+      if (row.link.latency_s > 1e-3 && axis != "pipeline") continue;
       EXPECT_GT(both.second, 0.85 * both.first) << row.link.what << ", " << axis;
       EXPECT_LT(both.second, 1.15 * both.first + 0.1)
           << row.link.what << ", " << axis;  // 0.1 s: computing on a busy machine

@@ -45,6 +45,14 @@ TEST(DecoderShape, CountsParameters) {
   EXPECT_EQ(
       parse_decoder_shape("family=gpt,layers=12,hidden=768,heads=12,vocabulary=50257,sequence=1024").parameters(),
       124439808);
+  // Mixtral 8x7B's model card: 46.7 billion.
+  const std::string mixtral =
+      "family=llama,layers=32,hidden=4096,heads=32,kv_heads=8,feed_forward=14336,vocabulary=32000,"
+      "experts=8,experts_used=2,sequence=4096";
+  EXPECT_EQ(parse_decoder_shape(mixtral).parameters(), 46702792704);
+  // Half of the layers have seven MLPs and a router less.
+  EXPECT_EQ(parse_decoder_shape(mixtral + ",experts_every=2").parameters(),
+            46702792704 - 16 * (int64_t{7} * 3 * 4096 * 14336 + 8 * 4096));
 }
 
 TEST(DecoderShape, RefusesContradictions) {
@@ -60,6 +68,10 @@ TEST(DecoderShape, RefusesContradictions) {
               testing::HasSubstr("experts_used is 8 of 4"));
   EXPECT_THAT(refusal_of("family=llama,hidden=64,heads=4,experts=4" + rest),
               testing::HasSubstr("experts_used is missing"));
+  EXPECT_THAT(refusal_of("family=llama,hidden=64,heads=4,experts=4,experts_used=2,experts_every=3" + rest),
+              testing::HasSubstr("2 layers are no multiple of experts_every, which is 3"));
+  EXPECT_THAT(refusal_of("family=llama,hidden=64,heads=4,experts_every=2" + rest),
+              testing::HasSubstr("experts_every is 2, and it has no experts"));
   EXPECT_THAT(refusal_of("family=llama,hidden=0,heads=4" + rest), testing::HasSubstr("field hidden is \"0\""));
   EXPECT_THAT(refusal_of("family=llama,hidden=64,hidden=64,heads=4" + rest), testing::HasSubstr("given twice"));
   EXPECT_THAT(refusal_of("family=llama,width=64"), testing::HasSubstr("\"width\" is unknown"));
@@ -69,7 +81,9 @@ TEST(DecoderShape, TheEngineRecognisesTheGraph) {
   for (const char* text :
        {"family=gpt,layers=3,hidden=64,heads=4,vocabulary=100,sequence=32",
         "family=llama,layers=3,hidden=64,heads=4,kv_heads=2,vocabulary=100,sequence=32",
-        "family=llama,layers=3,hidden=64,heads=4,experts=4,experts_used=2,vocabulary=100,sequence=32"}) {
+        "family=llama,layers=3,hidden=64,heads=4,experts=4,experts_used=2,vocabulary=100,sequence=32",
+        "family=llama,layers=3,hidden=64,heads=4,experts=4,experts_used=2,experts_every=3,vocabulary=100,sequence="
+        "32"}) {
     const DecoderShape shape = parse_decoder_shape(text);
     const Decoder found =
         recognise(decoder_graph(shape, 3, test::PlanWorld::get().ops), test::PlanWorld::get().options());

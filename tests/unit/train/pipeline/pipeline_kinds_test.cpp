@@ -8,7 +8,8 @@ namespace {
 /// A graph and its outcome on one rank. What all of a row's scores have in common, as a bias of keys, has a gradient of
 /// rounding only, which AdamW and Adafactor make large: they train models without.
 struct OneRank {
-  OneRank(Graph of, const TrainingOptions& with, DType in = DType::f64) : graph(std::move(of)), options(with), dtype(in) {
+  OneRank(Graph of, const TrainingOptions& with, DType in = DType::f64)
+      : graph(std::move(of)), options(with), dtype(in) {
     expected = run(graph, "", options, nullptr, dtype);
     if (dtype == DType::f64) tolerance = in_f64;
   }
@@ -56,6 +57,25 @@ TEST(PipelineKinds, ThreeAxesAndZero) {
 /// Tokens are sharded between products, also where they cross.
 TEST(PipelineKinds, SequenceParallel) {
   const OneRank one("llama-standard23", training(OptimizerKind::sgd, 0));
+  CompileOptions compile = on("pipeline=2,tensor=2");
+  compile.stages.seats = {{0}, {1}};
+  const auto crossing = [&](std::vector<std::string> seeds) {
+    compile.seeds = std::move(seeds);
+    const TrainingModel model =
+        compile_training(fixture_graph("llama-standard23"), compile, training(OptimizerKind::sgd, 0));
+    const StageSection& first = model.sections.at(TrainingProgram::accumulate).front();
+    const std::vector<int64_t> sizes(static_cast<size_t>(first.program->symbols.size()),
+                                     row_tokens / model.token_multiple);
+    int64_t all = 0;
+    for (const int32_t value : first.gives.at(0).values) {
+      int64_t elements = 1;
+      const auto output = static_cast<size_t>(first.program->outputs[static_cast<size_t>(value)]);
+      for (const Dim& dim : first.program->buffers[output].dims) elements *= dim.evaluate(sizes);
+      all += elements;
+    }
+    return all;
+  };
+  EXPECT_EQ(2 * crossing({"sequence"}), crossing({}));
   one.expect_on("pipeline=2,tensor=2", "1f1b", 0, {"sequence"});
   one.expect_on("pipeline=2,data=2,tensor=2", "zb-h1", 2, {"sequence"});
 }
@@ -106,7 +126,8 @@ TEST(PipelineKinds, ConvolutionsNextToAttention) {
 
 /// Later layers read keys and values of earlier ones, and each layer its part of an embedding.
 TEST(PipelineKinds, KeysThatLayersShare) {
-  OneRank one(import_file(PLAIT_FIXTURES "/zoo/gemma4/hf5/decode.onnx", World::get().ops).graph, training(OptimizerKind::sgd, 0));
+  OneRank one(import_file(PLAIT_FIXTURES "/zoo/gemma4/hf5/decode.onnx", World::get().ops).graph,
+              training(OptimizerKind::sgd, 0));
   one.tolerance = {1e-10, 1e-10, 1e-10, 1e-10};  // its steps are long: rounding grows
   one.expect_on("pipeline=2", "1f1b");
   one.expect_on("pipeline=4", "zb-h1");
