@@ -1,6 +1,4 @@
 // plait.PagedAttention and plait.KvWrite: against the reference, and a query's bits in any company.
-#include <array>
-
 #include "kernels/cpu/attention/attention_tile.h"
 #include "tests/unit/cpu/cpu_test.h"
 
@@ -205,8 +203,11 @@ TEST(CpuAttention, NaNScoresGiveNaN) {
 TEST(CpuAttention, EmulatedPairsOfNumbersAreNearUnroundedOnes) {
   const std::vector<std::string> there = isas();
   if (std::ranges::find(there, "avx512") == there.end()) GTEST_SKIP() << "needs AVX-512";
-  for (auto [heads, d, e, c, window] :
-       {std::array<int64_t, 5>{4, 64, 64, 32, 0}, {3, 33, 41, 17, 0}, {2, 20, 70, 48, 9}}) {
+  struct Sizes {
+    int64_t heads, d, e, c, window;
+  };
+  for (const Sizes& sizes : {Sizes{4, 64, 64, 32, 0}, {3, 33, 41, 17, 0}, {2, 20, 70, 48, 9}}) {
+    const int64_t heads = sizes.heads, d = sizes.d, e = sizes.e, c = sizes.c, window = sizes.window;
     SCOPED_TRACE(cat("d ", d, " e ", e, " c ", c));
     const int64_t pages = 3, tokens = 2 * c + 5 > 60 ? 60 : 2 * c + 5, rows = tokens * heads;
     const Tensor k = random_tensor(DType::bf16, {pages, d, c}, 1), v = random_tensor(DType::bf16, {pages, c, e}, 2);
@@ -246,7 +247,8 @@ TEST(CpuAttention, EmulatedPairsOfNumbersAreNearUnroundedOnes) {
     const Tensor together = run(cpu::emulated_bf16_attention_tiles(), 0, tokens);
     expect_near(together, run(cpu::attention_tiles(cpu::Isa::avx512), 0, tokens), 0, 1e-2);
     for (int64_t i = 0; i < tokens; ++i)
-      expect_equal_bits(test::rows(together, i * heads, (i + 1) * heads), run(cpu::emulated_bf16_attention_tiles(), i, 1));
+      expect_equal_bits(test::rows(together, i * heads, (i + 1) * heads),
+                        run(cpu::emulated_bf16_attention_tiles(), i, 1));
   }
 }
 
