@@ -98,7 +98,8 @@ void add_values(const uint32_t* weights, int64_t ld, Visible keys, const uint8_t
   }
 }
 
-/// Rows [row, row + ROWS), each of which sees keys of the page. A key that a row does not see has weight 0 for it.
+/// Rows [row, row + ROWS), each of which sees keys of the page. A key that a row does not see has weight 0 for it, which adds nothing
+/// as long as its values are finite: infinite ones give NaN to the rows of the call that share the page.
 template <class Op, int ROWS>
 void page_rows(const AttentionSpan& s, int64_t row, const uint8_t* k, const uint8_t* v, int64_t base) {
   const auto weigh = attention_tiles(Isa::avx512).weigh;
