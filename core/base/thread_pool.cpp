@@ -65,7 +65,9 @@ void hold_round(std::atomic<int32_t>& pending, std::atomic<uint32_t>& rounds, in
                 FunctionRef<void()> own) {
   const uint32_t round = rounds.load(std::memory_order_relaxed) + 1;
   rounds.store(round, std::memory_order_release);  // first, so that who is in by the gate reads this number
-  pending.store(Gate::of(round), std::memory_order_release);
+  // Exchanged and not stored: notify_all first asks whether anyone waits, and that must not be read before a worker that is about to wait
+  // can see the new number.
+  pending.exchange(Gate::of(round), std::memory_order_seq_cst);
   rounds.notify_all();
   own();
   if (workers == 0) pending.fetch_or(Gate::closed, std::memory_order_acq_rel);
@@ -110,9 +112,8 @@ void ThreadPool::call(int worker) {
 }
 
 void ThreadPool::loop(int worker) {
-  for (uint32_t seen = 0;;) {
+  for (uint32_t seen = 0; !stop_.load();) {  // before each wait: join may have seen the round that ends the pool
     if (!spin(spin_ns_, [&] { return round_.load(std::memory_order_acquire) != seen; })) round_.wait(seen);
-    if (stop_.load()) return;
     if (!join(pending_, round_, seen)) continue;
     call(worker);
     pending_.fetch_sub(1, std::memory_order_acq_rel);

@@ -373,6 +373,11 @@ TEST(ThreadPool, EveryWorkerOnceInEachRun) {
   }
 }
 
+/// A worker that wakes only for the round that ends the pool ends too.
+TEST(ThreadPool, EndsWhileAWorkerIsLate) {
+  for (int i = 0; i < 10000; ++i) ThreadPool(2 + i % 3).for_each(2, [](int64_t, int) {});
+}
+
 TEST(ThreadPool, AnIdlePoolCostsNothing) {
   ThreadPool pool(2);
   pool.run([](int) {});
