@@ -7,9 +7,9 @@
 
 namespace plait {
 
-void Admission::add(Job job, int64_t running) {
+void Admission::add(Job job) {
   const auto count = static_cast<int64_t>(jobs_.size()), prompt = static_cast<int64_t>(job->prompt.size());
-  const double wait = expected_wait(running, job->options.priority);
+  const double wait = expected_wait(job->options.priority, job->options.samples);
   const auto refuse = [&](const std::string& why, const char* option) {
     throw Error(
         Code::overloaded, why,
@@ -39,18 +39,52 @@ std::vector<Job> Admission::candidates(size_t most) const {
 void Admission::started(const Job& job) {
   for (const Job& other : jobs_) other->overtaken += other->arrival < job->arrival;
   erase_if([&](const Job& other) { return other == job; });
+  forecast_.began(static_cast<int64_t>(job->prompt.size()), job->samples[0].sequence->length());
 }
 
-void Admission::ended(double seconds_run) {
-  constexpr double weight = 1.0 / 8;
-  run_s_ = run_s_ > 0 ? run_s_ + weight * (seconds_run - run_s_) : seconds_run;
+void Admission::ended(const Job& job, int64_t tokens, double seconds) {
+  forecast_.ended(tokens, most_tokens(job), seconds);
 }
 
-double Admission::expected_wait(int64_t running, int32_t priority) const {
-  if (jobs_.empty() && running < options_.running) return 0;
-  const auto ahead =
-      std::count_if(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job->options.priority <= priority; });
-  return run_s_ / static_cast<double>(std::max<int64_t>(running, 1)) * static_cast<double>(ahead + 1);
+/// New tokens of a sample.
+int64_t Admission::most_tokens(const Job& job) const {
+  if (job->options.kind != RequestOptions::Kind::generate) return 0;
+  const auto prompt = static_cast<int64_t>(job->prompt.size());
+  return context_ > 0 ? std::min(job->options.max_tokens, context_ - prompt) : job->options.max_tokens;
+}
+
+WorkLeft Admission::waiting_work(const Job& job) const {
+  return {job->options.samples, forecast_.uncached(static_cast<int64_t>(job->prompt.size())),
+          forecast_.left(most_tokens(job), 0)};
+}
+
+WorkLeft Admission::running_work(const Job& job) const {
+  WorkLeft out{0, 0, 0};
+  for (const Sample& sample : job->samples) {
+    if (sample.ended()) continue;
+    ++out.samples;
+    const auto made = static_cast<int64_t>(sample.output.size());
+    out.new_tokens = std::max(out.new_tokens, forecast_.left(most_tokens(job), made));
+    if (sample.phase == Sample::Phase::waiting) continue;  // another computes the prompt
+    const int64_t missing = job->length(sample) - (sample.sequence ? sample.sequence->length() : 0);
+    if (missing > 1 || made == 0) out.prompt_tokens += static_cast<double>(missing);
+  }
+  return out;
+}
+
+void Admission::set_running(std::span<const Job> running, double prompt_token_s) {
+  forecast_.set_prompt_token(prompt_token_s);
+  running_.clear();
+  for (const Job& job : running) running_.push_back(running_work(job));
+  step_begin_ = std::chrono::steady_clock::now();
+}
+
+double Admission::expected_wait(int32_t priority, int64_t samples) const {
+  std::vector<WorkLeft> ahead;
+  for (const Job& job : jobs_)
+    if (job->options.priority <= priority) ahead.push_back(waiting_work(job));
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - step_begin_;
+  return std::max(0.0, forecast_.wait(running_, ahead, samples, options_.running) - since.count());
 }
 
 std::deque<Job> Admission::take_all() {

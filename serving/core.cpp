@@ -6,6 +6,7 @@
 #include "serving/core.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "core/base/text.h"
@@ -19,14 +20,11 @@ static double seconds_since(EngineThread::Clock::time_point start) {
   return std::chrono::duration<double>(EngineThread::Clock::now() - start).count();
 }
 
-/// Whether nothing more is to be computed for it.
-static bool ended(const Sample& sample) { return sample.phase == Phase::text || sample.phase == Phase::done; }
-
 SchedulerCore::SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options)
     : engine_(std::move(engine)),
       tokenizer_(std::move(tokenizer)),
       options_(options),
-      queue_(options),
+      queue_(options, engine_->context()),
       builder_(*engine_),
       goal_(std::chrono::duration<double>(options.step_goal).count()),
       text_coming_(tokenizer_.valid()) {}
@@ -60,7 +58,7 @@ void SchedulerCore::enqueue(Job job) {
     std::lock_guard lock(mutex_);
     if (closing_) throw Error(Code::closed, "the generator is closed");
     job->arrival = ++arrivals_;
-    queue_.add(std::move(job), samples_running_);
+    queue_.add(std::move(job));
   }
   wake();
 }
@@ -70,7 +68,7 @@ SchedulerStats SchedulerCore::stats() const {
   SchedulerStats out = stats_;
   out.waiting = static_cast<int64_t>(queue_.jobs().size());
   out.waiting_tokens = queue_.tokens();
-  out.expected_wait_s = queue_.expected_wait(samples_running_, 0);
+  out.expected_wait_s = queue_.expected_wait(0);
   return out;
 }
 
@@ -189,19 +187,24 @@ void SchedulerCore::retire_finished() {
   const size_t never_ran = over.size();
   std::erase_if(running_, take);
   for (size_t i = never_ran; i < over.size(); ++i) {
-    size_t tokens = 0;
-    for (const Sample& sample : over[i]->samples) tokens += sample.output.size();
+    int64_t tokens = 0, longest = 0;
+    for (const Sample& sample : over[i]->samples) {
+      const auto made = static_cast<int64_t>(sample.output.size());
+      tokens += made;
+      longest = std::max(longest, made);
+    }
     histograms_.request_new_tokens.add(static_cast<double>(tokens));
+    double since_first;
+    {
+      std::lock_guard own(over[i]->mutex);
+      since_first = seconds_since(over[i]->submitted) - over[i]->usage.first_token_s;
+    }
+    std::lock_guard lock(mutex_);
+    queue_.ended(over[i], longest, since_first);
   }
   for (const Job& job : over) job->release();
-  if (over.size() > never_ran) {
-    std::lock_guard lock(mutex_);
-    for (size_t i = never_ran; i < over.size(); ++i) {
-      std::lock_guard own(over[i]->mutex);
-      queue_.ended(seconds_since(over[i]->submitted) - over[i]->usage.queued_s);
-    }
-  }
   finished_ += static_cast<int64_t>(over.size());
+  if (!over.empty()) publish_stats();  // before the next step: what they held is free
 }
 
 /// Once the tokenizer has loaded, samples that started without it get their text.
@@ -231,14 +234,13 @@ void SchedulerCore::admit() {
   for (bool started = true; started;) {
     int64_t samples = 0;
     for (const Job& job : running_) {
-      const bool computes = !std::all_of(job->samples.begin(), job->samples.end(), ended);
+      const bool computes = !std::all_of(job->samples.begin(), job->samples.end(), std::mem_fn(&Sample::ended));
       if (computes) samples += job->options.samples;
     }
     std::vector<Job> candidates;
     {
       std::lock_guard lock(mutex_);
-      samples_running_ = samples;
-      if (samples_running_ < options_.running) candidates = queue_.candidates(tried);
+      if (samples < options_.running) candidates = queue_.candidates(tried);
     }
     started = false;
     for (const Job& job : candidates) {
@@ -250,6 +252,8 @@ void SchedulerCore::admit() {
       break;
     }
   }
+  std::lock_guard lock(mutex_);
+  queue_.set_running(running_, goal_.prompt_token());
 }
 
 /// False if it does not fit yet.
@@ -574,7 +578,7 @@ void SchedulerCore::publish_stats() {
   std::lock_guard lock(mutex_);
   stats_.running = 0;
   for (const Job& job : running_)
-    for (const Sample& sample : job->samples) stats_.running += !ended(sample);
+    for (const Sample& sample : job->samples) stats_.running += !sample.ended();
   stats_.finished = finished_;
   stats_.preempted = builder_.preempted();
   stats_.steps = steps_;

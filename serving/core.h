@@ -95,7 +95,6 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   bool closing_ = false;
   Admission queue_;
   int64_t arrivals_ = 0;
-  int64_t samples_running_ = 0;
   std::map<std::string, std::shared_ptr<const Adapter>> adapters_;  ///< by name, for new requests
   std::span<const StepEntry> in_step_;                              ///< the step that this rank computes
   SchedulerStats stats_;

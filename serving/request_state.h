@@ -64,6 +64,9 @@ struct Sample {
   std::string held_text;  ///< text that may begin a stop string
   FinishReason ending = FinishReason::none;
   int64_t order = 0;  ///< admission order: the youngest is preempted first
+
+  /// Whether nothing more is to be computed for it.
+  bool ended() const { return phase == Phase::text || phase == Phase::done; }
 };
 
 struct Request::State {

@@ -21,6 +21,9 @@ class StepGoal {
     return std::min(most, std::max<int64_t>(blocks, 1) * block);
   }
 
+  /// Seconds; 0: not known.
+  double prompt_token() const { return token_s_; }
+
   void measured(int64_t decodes, int64_t prompt_tokens, double seconds) {
     if (prompt_tokens == 0) return follow(decode_s_, seconds);
     const double own = decodes > 0 ? std::min(decode_s_, seconds) : 0;

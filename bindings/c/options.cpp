@@ -76,7 +76,7 @@ constexpr OptionRow rows[] = {
     {"time_limit", Type::real, for_session, "0",
      "maximum seconds of a run, which otherwise ends with TIMEOUT; 0: no limit", 0, 1e8},
     {"page_tokens", Type::integer, for_generator, "32", "tokens per page of the cache", 1, 4096},
-    {"step_tokens", Type::integer, for_generator, "512",
+    {"step_tokens", Type::integer, for_generator, "1024",
      "maximum tokens of a step, over all requests; a graph that is not recognised takes each prompt whole", 1,
      1 << 20},
     {"running", Type::integer, for_generator, "64", "maximum samples that run at once", 1, 65536},
@@ -85,7 +85,8 @@ constexpr OptionRow rows[] = {
     {"queue_tokens", Type::integer, for_generator, "0",
      "maximum tokens of the prompts that wait; further requests are refused as OVERLOADED; 0: no limit", 0, huge},
     {"queue_wait_ms", Type::integer, for_generator, "0",
-     "longest expected wait in the queue, by how long requests run; longer ones are refused as OVERLOADED; 0: no limit", 0, huge},
+     "longest expected wait until a prompt is begun, by what those before it still need; requests that would wait longer are refused as "
+     "OVERLOADED; 0: no limit", 0, huge},
     {"overtakes", Type::integer, for_generator, "32",
      "later requests that may start before a waiting one, by their priority or because it does not fit yet; then it is next", 0, 1 << 20},
     {"step_ms", Type::integer, for_generator, "0",

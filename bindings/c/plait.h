@@ -458,7 +458,7 @@ typedef struct plait_generator_stats {
   int64_t masks;
   double mask_seconds, mask_wait_seconds;
   int64_t waiting_tokens;       /* of the prompts in the queue */
-  double expected_wait_seconds; /* in the queue, of a request submitted now with priority 0, by how long requests run */
+  double expected_wait_seconds; /* until its prompt is begun, of a request submitted now with priority 0 */
   double step_seconds;          /* of all steps, to their logits */
   double sampling_seconds;      /* choosing tokens from these on the host, after steps */
 } plait_generator_stats;

@@ -84,7 +84,7 @@ struct EngineOptions {
   /// The rest is for what comes later: graphs, programs for hidden states, and other users of the device.
   double device_share = 0.9;
   int64_t page_tokens = 32;
-  int64_t step_tokens = 512;  ///< max tokens per step
+  int64_t step_tokens = 1024;  ///< max tokens per step
   int64_t step_sequences = 64;
   int64_t step_rows = 64;       ///< max rows of logits per step
   int64_t context = 0;          ///< max sequence length; 0: the limit of the graph's tables

@@ -266,7 +266,10 @@ def many_open(model, options):
     """1,000 streams held open, 32 of which run; then 1,000 connections without a call. All are there at the end."""
     count, hold = 1000, 10 if options.quick else 60
     server = plait(model, 32, options.sizes, options.threads, "--queue", count)
+    longest = options.sizes.prompt[1]
     try:
+        # Writes all pages of the cache once: what grows after this is something else.
+        serve_load.closed_loop(server.port, "model", serve_load.workload(Sizes((longest, longest), (1, 1), 8), 48, 8), 32)
         load = serve_load.Load(server.port, "model")
         for prompt, _ in serve_load.workload(Sizes((16, 32), (8, 8), 8), count, 7):
             load.start((prompt, 100000))  # up to the context

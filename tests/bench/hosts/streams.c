@@ -49,6 +49,7 @@ int main(int count, char** words) {
   need(plait_options_set(options, "threads", words[3], -1));
   need(plait_options_set(options, "running", words[2], -1));
   need(plait_options_set(options, "cache_bytes", words[4], -1));
+  need(plait_options_set(options, "dtype", "bf16", -1));
   need(plait_generator_create(model, options, &generator));
   need(plait_generator_wait(generator, -1));
   need(plait_options_create(&greedy));

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "serving/forecast.h"
 #include "serving/step_goal.h"
 #include "tests/unit/serving/requests.h"
 
@@ -170,6 +171,43 @@ TEST(Admission, ExpectedWaitIsThatOfTheRequestsBefore) {
   for (int wait = 0; wait < 1000 && one->stats().running; ++wait) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(one->stats().expected_wait_s, 0) << "it starts at once";
   collect(*one->submit(short_request(2)));
+}
+
+/// Prompts of 1 ms and new tokens of 10 ms a token.
+TEST(Forecast, PlacesAndPromptsAreWaitedFor) {
+  Forecast forecast;
+  EXPECT_EQ(forecast.wait(std::vector<WorkLeft>{{1, 1000, 1000}}, {}, 1, 1), 0) << "nothing is known yet";
+  forecast.set_prompt_token(0.001);
+  forecast.ended(101, 101, 1.0);
+  using Work = std::vector<WorkLeft>;
+  EXPECT_EQ(forecast.wait({}, {}, 1, 2), 0);
+  EXPECT_EQ(forecast.wait(Work{{1, 0, 50}}, {}, 1, 2), 0) << "there is a place";
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{1, 500, 50}}, {}, 1, 2), 0.5) << "a prompt is being computed";
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{1, 0, 10}, {1, 0, 50}}, {}, 1, 2), 0.1) << "the shorter one ends";
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{1, 0, 10}, {1, 0, 50}}, {}, 2, 2), 0.5) << "two places";
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{2, 0, 10}}, {}, 1, 2), 0.1) << "its two samples end together";
+  // The one ahead begins at 0.1, its prompt is there at 0.3, it ends at 0.4.
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{1, 0, 10}, {1, 0, 50}}, Work{{1, 200, 10}}, 1, 2), 0.4);
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{1, 0, 10}, {1, 0, 50}}, Work{{1, 200, 90}}, 1, 2), 0.5);
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{1, 0, 10}, {1, 0, 11}}, Work{{1, 200, 90}}, 1, 2), 0.3)
+      << "places, but prompts";
+  EXPECT_DOUBLE_EQ(forecast.wait(Work{{1, 0, 10}}, {}, 3, 2), 0.1) << "more than there are: by itself";
+}
+
+TEST(Forecast, AnswersReachTheirLimitAsOftenAsBefore) {
+  Forecast forecast;
+  EXPECT_EQ(forecast.left(100, 0), 100);
+  EXPECT_EQ(forecast.left(100, 40), 60);
+  for (int i = 0; i < 200; ++i) forecast.ended(20, 1000, 1);
+  EXPECT_NEAR(forecast.left(1000, 0), 20, 0.1);
+  EXPECT_NEAR(forecast.left(1000, 15), 5, 0.1);
+  EXPECT_NEAR(forecast.left(1000, 500), 2.5, 0.1) << "longer than expected: not about to end";
+  EXPECT_EQ(forecast.left(10, 0), 10);
+  EXPECT_EQ(forecast.left(10, 9), 1);
+  EXPECT_EQ(forecast.left(0, 0), 0);
+  EXPECT_EQ(forecast.uncached(300), 300);
+  for (int i = 0; i < 200; ++i) forecast.began(100, 75);
+  EXPECT_NEAR(forecast.uncached(300), 75, 0.1);
 }
 
 TEST(StepGoal, BoundsPromptsWhereSamplesDecode) {
