@@ -48,7 +48,10 @@ bool join(std::atomic<int32_t>& pending, const std::atomic<uint32_t>& rounds, ui
     const uint32_t round = rounds.load(std::memory_order_acquire);
     int32_t gate = pending.load(std::memory_order_acquire);
     if (round == seen) return false;
-    if (!Gate::belongs(gate, round)) continue;  // the caller is between the two
+    if (!Gate::belongs(gate, round)) {  // the caller is between the two, and may wait for this processor
+      std::this_thread::yield();
+      continue;
+    }
     if (gate & Gate::closed) {
       seen = round;
       return false;

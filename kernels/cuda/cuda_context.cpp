@@ -75,7 +75,8 @@ void CudaContext::find_device() {
     throw Error(
         Code::unsupported,
         cat("there is no CUDA device ", ordinal_, ": the driver has ", count, count == 1 ? " device" : " devices"),
-        "device=cuda:N counts from 0, of those that the environment variable CUDA_VISIBLE_DEVICES leaves; a mesh takes a "
+        "device=cuda:N counts from 0, of those that the environment variable CUDA_VISIBLE_DEVICES leaves; a mesh "
+        "takes a "
         "device for each rank, and device=cuda:0,0 lets two ranks share one");
   driver().call(driver().device_get, &device_, ordinal_);
   driver().call(driver().device_attribute, &major, attribute_compute_major, device_);
@@ -218,7 +219,7 @@ void CudaContext::wait_for(Event event) {
 }
 
 void CudaContext::settle() noexcept {
-  if (capturing_) return;
+  if (capturing_ == std::this_thread::get_id()) return;
   std::set<Stream> streams;
   try {
     {
@@ -230,7 +231,10 @@ void CudaContext::settle() noexcept {
       Event event = nullptr;
       driver().call(driver().event_create, &event, event_disable_timing);
       try {
-        driver().call(driver().event_record, event, stream);
+        {
+          const std::lock_guard lock(capture_mutex_);
+          driver().call(driver().event_record, event, stream);
+        }
         wait_for(event);
       } catch (...) {  // then nothing waits for others any longer
       }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/exec/device.h"
@@ -67,7 +68,6 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   bool has_groups();
 
  private:
-  /// Makes `settle` do nothing: events would become part of the graph.
   friend class Capturing;
   void check_groups();
   void note_wait(double waited_s) noexcept;
@@ -91,18 +91,23 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   std::mutex work_mutex_;
   std::set<DeviceGroup*> groups_;
   std::set<Stream> streams_;
-  std::atomic<int> capturing_ = 0;
+  std::mutex capture_mutex_;                ///< of a capture, and of events that are recorded in any stream
+  std::atomic<std::thread::id> capturing_;  ///< the thread that has a Capturing
 };
 
-/// While a stream of the context is captured.
+/// While a thread captures streams of the context. `settle` of other threads waits: its events would become part of the graph. That of
+/// the thread itself does nothing.
 class Capturing {
  public:
-  explicit Capturing(CudaContext& context) : context_(context) { ++context_.capturing_; }
-  ~Capturing() { --context_.capturing_; }
+  explicit Capturing(CudaContext& context) : context_(context), lock_(context.capture_mutex_) {
+    context_.capturing_ = std::this_thread::get_id();
+  }
+  ~Capturing() { context_.capturing_ = std::thread::id(); }
   Capturing(const Capturing&) = delete;
 
  private:
   CudaContext& context_;
+  const std::lock_guard<std::mutex> lock_;
 };
 
 }  // namespace plait::cuda

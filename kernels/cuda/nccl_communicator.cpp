@@ -89,11 +89,8 @@ void NcclCommunicator::stop() noexcept {
   nccl().ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
-Stream NcclCommunicator::stream() {
-  const std::lock_guard lock(calls_);
+void NcclCommunicator::check_open() const {
   if (!comm_) throw Error(Code::closed, "the group of devices has ended after an error");
-  context_->enter();
-  return static_cast<CudaQueue&>(queue()).stream();
 }
 
 void NcclCommunicator::check() { in_progress(); }
@@ -115,34 +112,38 @@ void NcclCommunicator::all_reduce_into(const TensorView& in, const TensorView& o
   const auto type = reducible(in.dtype);
   if (!type) return StagedCommunicator::all_reduce_into(in, out, reduction);
   if (!in.elements()) return;
-  call(nccl().ncclAllReduce, static_cast<const void*>(in.data), static_cast<void*>(out.data), count(in.elements()),
-       *type, nccl_reduction(reduction), comm_, stream());
+  enqueue(nccl().ncclAllReduce, static_cast<const void*>(in.data), static_cast<void*>(out.data), count(in.elements()),
+          *type, nccl_reduction(reduction));
 }
 
 void NcclCommunicator::all_gather(const TensorView& part, const TensorView& all) {
   if (!part.bytes()) return;
-  call(nccl().ncclAllGather, static_cast<const void*>(part.data), static_cast<void*>(all.data), count(part.bytes()),
-       NcclType::u8, comm_, stream());
+  enqueue(nccl().ncclAllGather, static_cast<const void*>(part.data), static_cast<void*>(all.data),
+          count(part.bytes()), NcclType::u8);
 }
 
 void NcclCommunicator::reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) {
   const auto type = reducible(all.dtype);
   if (!type) return StagedCommunicator::reduce_scatter(all, part, reduction);
   if (!part.elements()) return;
-  call(nccl().ncclReduceScatter, static_cast<const void*>(all.data), static_cast<void*>(part.data),
-       count(part.elements()), *type, nccl_reduction(reduction), comm_, stream());
+  enqueue(nccl().ncclReduceScatter, static_cast<const void*>(all.data), static_cast<void*>(part.data),
+          count(part.elements()), *type, nccl_reduction(reduction));
 }
 
 void NcclCommunicator::all_to_all(const TensorView& from, const TensorView& to) {
   const int64_t bytes = from.bytes() / size();
   if (!bytes) return;
   if (from.data == to.data) return StagedCommunicator::all_to_all(from, to);  // sends would overtake receives
-  Stream own = stream();
+  const std::lock_guard lock(calls_);
   call(nccl().ncclGroupStart);
-  for (int peer = 0; peer < size(); ++peer) {
-    call(nccl().ncclSend, static_cast<const void*>(from.data + peer * bytes), count(bytes), NcclType::u8, peer, comm_,
-         own);
-    call(nccl().ncclRecv, static_cast<void*>(to.data + peer * bytes), count(bytes), NcclType::u8, peer, comm_, own);
+  try {
+    for (int peer = 0; peer < size(); ++peer) {
+      enqueue(nccl().ncclSend, static_cast<const void*>(from.data + peer * bytes), count(bytes), NcclType::u8, peer);
+      enqueue(nccl().ncclRecv, static_cast<void*>(to.data + peer * bytes), count(bytes), NcclType::u8, peer);
+    }
+  } catch (...) {
+    nccl().ncclGroupEnd();  // the thread's later calls would be of this group
+    throw;
   }
   call(nccl().ncclGroupEnd);
 }
@@ -154,8 +155,8 @@ bool NcclCommunicator::captures(CollectiveKind kind, DType dtype) const {
 
 void NcclCommunicator::broadcast(const TensorView& data, int root) {
   if (!data.bytes()) return;
-  call(nccl().ncclBroadcast, static_cast<const void*>(data.data), static_cast<void*>(data.data), count(data.bytes()),
-       NcclType::u8, root, comm_, stream());
+  enqueue(nccl().ncclBroadcast, static_cast<const void*>(data.data), static_cast<void*>(data.data),
+          count(data.bytes()), NcclType::u8, root);
 }
 
 }  // namespace plait::cuda

@@ -37,8 +37,6 @@ class NcclCommunicator : public StagedCommunicator, private DeviceGroup {
   void check() override;
   void note_wait(double waited_s) noexcept override { note_device_wait(waited_s); }
   void stop() noexcept override;
-  /// Of the present queue. Throws Error(closed) if the group has ended.
-  Stream stream();
   const Nccl& nccl() const { return *context_->libraries().nccl; }
   /// As `check`; whether a call of the group is still in progress.
   bool in_progress();
@@ -50,10 +48,20 @@ class NcclCommunicator : public StagedCommunicator, private DeviceGroup {
     if (status != nccl_success && status != nccl_in_progress) nccl().fail(status, function.name, comm_);
     while (status == nccl_in_progress && in_progress()) std::this_thread::yield();
   }
+  /// Calls a function whose last parameters are the communicator and a stream, with those of the group and of the present queue. Throws
+  /// Error(closed) if the group has ended.
+  template <class... P, class... A>
+  void enqueue(const LibraryFunction<NcclStatus(P...)>& function, A... arguments) {
+    const std::lock_guard lock(calls_);  // before the communicator is read: another thread's wait may end the group
+    check_open();
+    context_->enter();
+    call(function, arguments..., comm_, static_cast<CudaQueue&>(queue()).stream());
+  }
+  void check_open() const;
 
   const std::shared_ptr<CudaContext> context_;
   std::recursive_mutex calls_;  ///< one thread at a time calls functions of a communicator
-  NcclComm comm_ = nullptr;
+  NcclComm comm_ = nullptr;     ///< null once the group has ended; with the lock
 };
 
 }  // namespace plait::cuda

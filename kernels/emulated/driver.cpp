@@ -30,8 +30,7 @@ bool Call::takes(CUstream_st* stream) {
 }
 
 bool reaches(const CUctx_st& context, cuda::DevicePtr at, size_t bytes) {
-  const int owner = Machine::get().memory.owner(at, bytes);
-  return owner == context.device || (owner >= 0 && context.peers.count(owner));
+  return context.accesses(Machine::get().memory.owner(at, bytes));
 }
 
 namespace {
@@ -141,7 +140,7 @@ Status cuDevicePrimaryCtxRelease_v2(DeviceNumber device) {
   call.machine.counts.left +=
       call.machine.memory.allocations(device) + context.streams + context.events + context.libraries;
   context.sticky = 0;
-  context.peers.clear();
+  context.peers = 0;
   return cuda_success;
 }
 
@@ -164,7 +163,8 @@ Status cuCtxEnablePeerAccess(Context peer, unsigned flags) {
   Call call("cuCtxEnablePeerAccess");
   if (call.refused) return call.refused;
   if (flags || !peer || !peer->retained || peer == call.context) return cuda_invalid_value;
-  return call.context->peers.insert(peer->device).second ? cuda_success : cuda_peer_access_already_enabled;
+  const uint32_t bit = 1U << peer->device;
+  return call.context->peers.fetch_or(bit) & bit ? cuda_peer_access_already_enabled : cuda_success;
 }
 
 Status cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -310,6 +310,12 @@ PLAIT_CONTROL void plait_emulated_fail(const char* text) {
   plait::emulated::Machine& machine = plait::emulated::Machine::get();
   std::lock_guard lock(machine.mutex);
   machine.plant(text);
+}
+
+PLAIT_CONTROL int plait_emulated_settle() {
+  plait::emulated::Machine& machine = plait::emulated::Machine::get();
+  std::unique_lock lock(machine.mutex);
+  return machine.settle(lock, std::chrono::seconds(30));
 }
 
 PLAIT_CONTROL void plait_emulated_seed(uint64_t seed) {

@@ -17,6 +17,10 @@ struct plait_emulated_counts {
 };
 void plait_emulated_count(plait_emulated_counts* out);
 
+/// Waits until all devices have done what they were given, so that all of it is counted: a host that has a result has waited for what it
+/// needs only. 0 if they have not after 30 s.
+int plait_emulated_settle();
+
 /// "FUNCTION:N" or "FUNCTION:N:STATUS": the N-th call of that function from now on returns STATUS and has no other effect; null or
 /// "": none does. Without STATUS, functions that allocate return out of memory, cuInit no device, others an unknown error. The
 /// environment variable PLAIT_EMULATE_FAIL is the first value.

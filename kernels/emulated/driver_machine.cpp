@@ -89,6 +89,16 @@ Status Machine::wait(std::unique_lock<std::mutex>& lock, const CUctx_st& context
   return context.sticky;
 }
 
+bool Machine::settle(std::unique_lock<std::mutex>& lock, std::chrono::seconds limit) {
+  ++hurry_;
+  wake_all();
+  const bool out = changed.wait_for(lock, limit, [&] {
+    return std::all_of(streams.begin(), streams.end(), [](const CUstream_st* one) { return one->queue.empty(); });
+  });
+  --hurry_;
+  return out;
+}
+
 Status Machine::forbid_while_capturing() {
   Status out = 0;
   for (CUstream_st* stream : streams)
@@ -141,7 +151,8 @@ void Machine::work(int device) {
     }
     close(worker);
     if (stream) worker.wake.wait_until(lock, worker.due);
-    else if (has_work(device)) worker.wake.wait_for(lock, std::chrono::milliseconds(1));  // it may wait for another process
+    else if (has_work(device))
+      worker.wake.wait_for(lock, std::chrono::milliseconds(1));  // it may wait for another process
     else worker.wake.wait(lock);
   }
 }
@@ -158,10 +169,8 @@ void Machine::run(CUstream_st* stream, std::unique_lock<std::mutex>& lock) {
   stream->running = true;
   Item item = std::move(stream->queue.front());
   if (item.kernels) {
-    std::set<int> open = context.peers;
-    open.insert(context.device);
-    for (const int device : open)
-      if (worker.open.insert(device).second) memory.open(device);
+    for (int device = 0; device < devices(); ++device)
+      if (context.accesses(device) && worker.open.insert(device).second) memory.open(device);
   }
   if (!context.sticky) {
     lock.unlock();

@@ -3,6 +3,7 @@
 //
 // Streams are lazy: a device begins when a host thread waits, or after a random delay. Which stream goes next is drawn from a seed;
 // only events order two streams. So what misses a wait gets wrong results in tests, not only on some machine.
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -51,7 +52,9 @@ struct CUctx_st {
   int retained = 0;
   int streams = 0, events = 0, libraries = 0;
   plait::cuda::Status sticky = 0;  ///< the error that ended the context
-  std::set<int> peers;             ///< devices whose memory it may access
+  /// A bit for each device whose memory it may access. Work reads it without the machine's lock.
+  std::atomic<uint32_t> peers = 0;
+  bool accesses(int other) const { return other == device || (other >= 0 && peers >> other & 1); }
 };
 struct CUgraph_st {
   std::vector<plait::emulated::GraphNode> nodes;
@@ -119,6 +122,8 @@ class Machine {
   void wake_all();
   /// A host looks at work of the device instead of waiting: it begins now.
   void hasten(int device);
+  /// Waits, not longer than the limit, until all streams are empty; devices hurry meanwhile. Returns whether they are.
+  bool settle(std::unique_lock<std::mutex>& lock, std::chrono::seconds limit);
 
  private:
   Machine();

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch/launch.h"
@@ -88,10 +90,40 @@ inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& 
 /// The orders of threads in which every kernel is run.
 constexpr uint64_t orders[] = {0, 1, 2};
 
+/// A case of a kernel: its op, attributes, types and sizes of operands, and which of them are weights.
+using KernelCase = std::pair<std::string, std::string>;  ///< the op, the rest
+inline KernelCase kernel_case(const std::string& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                              const std::vector<OutputType>& outputs, const std::set<size_t>& constants) {
+  std::string rest;
+  for (const auto& [name, value] : attributes) {
+    append(rest, cat(name, "="));
+    if (const auto* whole = std::get_if<int64_t>(&value)) append(rest, *whole);
+    if (const auto* real = std::get_if<double>(&value)) append(rest, *real);
+    if (const auto* text = std::get_if<std::string>(&value)) append(rest, *text);
+    if (const auto* list = std::get_if<std::vector<int64_t>>(&value))
+      for (const int64_t one : *list) append(rest, cat(one, ","));
+    append(rest, ' ');
+  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    append(rest, inputs[i].present() ? cat(constants.contains(i) ? "w" : "", dtype_name(inputs[i].dtype()),
+                                           inputs[i].shape().text(), " ")
+                                     : std::string("- "));
+  for (const OutputType& output : outputs)
+    append(rest, output.dtype == DType::none ? std::string("-") : cat(dtype_name(output.dtype), output.shape.text()));
+  return {op, rest};
+}
+
+/// The cases that had the reference's results so far, and in which orders of threads (cases_test.cpp).
+inline std::map<KernelCase, std::set<uint64_t>>& passed_cases() {
+  static std::map<KernelCase, std::set<uint64_t>> cases;
+  return cases;
+}
+
 /// In each order of threads, the reference's results within rtol and atol; and the same bits in all.
 inline void expect_reference(const std::string& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
                              const std::vector<OutputType>& outputs, double rtol, double atol,
                              const std::set<size_t>& constants = {}) {
+  const KernelCase one = kernel_case(op, attributes, inputs, outputs, constants);
   const std::vector<Tensor> expected = run_op(kernels(), op, attributes, inputs, outputs, 1, nullptr, "reference");
   std::vector<Tensor> first;
   for (const uint64_t order : orders) {
@@ -103,6 +135,7 @@ inline void expect_reference(const std::string& op, const Attributes& attributes
       if (!first.empty()) expect_equal_bits(actual[i], first[i]);
     }
     if (first.empty()) first = actual;
+    if (!testing::Test::HasFailure()) passed_cases()[one].insert(order);
   }
 }
 

@@ -75,6 +75,10 @@ TEST_P(CudaCopies, EqualTheReference) {
                    {x.reshaped({2, 1, 3, n}), tensor(DType::i64, {4}, {2, 5, 3, static_cast<double>(n)})},
                    {{dtype, {2, 5, 3, n}}}, 0, 0);
   expect_reference("Reshape", {}, {x, tensor(DType::i64, {1}, {-1})}, {{dtype, {6 * n}}}, 0, 0);
+  expect_reference("Flatten", attributes({{"axis", int64_t{1}}}), {x}, {{dtype, {2, 3 * n}}}, 0, 0);
+  const Tensor axis = tensor(DType::i64, {1}, {1});
+  expect_reference("Unsqueeze", {}, {x, axis}, {{dtype, {2, 1, 3, n}}}, 0, 0);
+  expect_reference("Squeeze", {}, {x.reshaped({2, 1, 3, n}), axis}, {{dtype, {2, 3, n}}}, 0, 0);
   const Tensor more = random_tensor(dtype, {2, 4, n}, 2, 0, 100);
   expect_reference("Concat", attributes({{"axis", int64_t{1}}}), {x, more}, {{dtype, {2, 7, n}}}, 0, 0);
   expect_reference("Concat", attributes({{"axis", int64_t{-1}}}), {x, x}, {{dtype, {2, 3, 2 * n}}}, 0, 0);

@@ -14,7 +14,9 @@ TEST_P(CudaNorms, EqualTheReference) {
     for (DType weights : float_types) {
       const Tensor scale = random_tensor(weights, {n}, 2), bias = random_tensor(weights, {n}, 3);
       const double error = rounding(dtype);
-      expect_reference("RMSNormalization", epsilon, {x, scale}, {{dtype, {rows, n}}}, error, 1e-5);
+      for (const char* op :
+           {"RMSNormalization", "SimplifiedLayerNormalization", "com.microsoft.SimplifiedLayerNormalization"})
+        expect_reference(op, epsilon, {x, scale}, {{dtype, {rows, n}}}, error, 1e-5);
       expect_reference("LayerNormalization", epsilon, {x, scale, bias},
                        {{dtype, {rows, n}}, {DType::f32, {rows, 1}}, {DType::f32, {rows, 1}}}, error, 1e-5);
     }
@@ -57,9 +59,9 @@ TEST(CudaNorm, OfASumHasTheBitsOfASumAndItsNorm) {
       inputs.insert(inputs.end(), rows.begin(), rows.end());
       return run_on_cuda(op, epsilon, inputs, outputs);
     };
-    const std::vector<Tensor> whole = norm(centred ? "com.microsoft.SkipLayerNormalization"
-                                                   : "com.microsoft.SkipSimplifiedLayerNormalization",
-                                           {x, added}, {y, none, none, y});
+    const std::vector<Tensor> whole =
+        norm(centred ? "com.microsoft.SkipLayerNormalization" : "com.microsoft.SkipSimplifiedLayerNormalization",
+             {x, added}, {y, none, none, y});
     expect_equal_bits(whole[3], sum);
     expect_equal_bits(whole[0], norm(centred ? "LayerNormalization" : "RMSNormalization", {sum}, {y})[0]);
   }

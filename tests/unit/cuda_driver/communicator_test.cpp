@@ -314,6 +314,33 @@ TEST(PeerSums, EndWhateverWaitsForThem) {
   }
 }
 
+/// Memory is freed by any thread, which waits for all streams before, also for one that is to be captured.
+TEST(PeerSums, AreCapturedWhileAnotherThreadFreesMemory) {
+  const auto errors = on_ranks(false, [](const Rank& rank) {
+    Queue& compute = rank.device.queue(Use::compute);
+    const Tensor most = rank.floats({1, static_cast<float>(rank.number)});
+    std::atomic<bool> ends = false;
+    std::string freeing;
+    std::thread other([&] {
+      freeing = error([&] {
+        while (!ends) rank.device.take(1 << 10);
+      });
+    });
+    const std::string capturing = error([&] {
+      for (int i = 0; i < 40; ++i) {
+        const auto captured =
+            rank.device.capture(compute, [&] { rank.group.all_reduce(most.view(), Reduction::max); });
+        rank.device.replay(compute, *captured);
+        EXPECT_EQ(rank.values(most), (std::vector<float>{1, 1}));
+      }
+    });
+    ends = true;
+    other.join();
+    EXPECT_EQ(capturing + freeing, "");
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(two));
+}
+
 TEST(PeerSums, AreNcclsWhereAccessIsRefused) {
   for (const char* function : {"cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess"}) {
     emulated_fail((std::string(function) + ":1").c_str());
@@ -381,6 +408,36 @@ TEST(NcclCalls, ThatDifferAreAnErrorThatNamesBoth) {
   const std::string both = errors[0] + errors[1];
   EXPECT_NE(both.find("ncclAllReduce of 2 int32, sum by rank 0"), std::string::npos) << both;
   EXPECT_NE(both.find("ncclAllReduce of 3 int32, sum by rank 1"), std::string::npos) << both;
+}
+
+/// Any thread that waits for the device may be the first to see that a rank has failed, and ends the group under the thread that calls it.
+TEST(NcclCalls, EndWhileAnotherThreadWaits) {
+  for (int round = 0; round < 5; ++round) {
+    const auto errors = on_ranks(false, [](const Rank& rank) {
+      const Tensor sum = rank.integers(2);
+      const auto add = [&] { rank.group.all_reduce(sum.view(), Reduction::sum); };
+      if (rank.number) {
+        for (int i = 0; i < 10; ++i) add();
+        rank.device.fetch(sum);
+        throw Error(Code::internal, "no more");
+      }
+      std::atomic<bool> ends = false;
+      std::thread other([&] {
+        error([&] {
+          while (!ends) rank.device.take(64);
+        });
+      });
+      const std::string ended = error([&] {
+        for (;;) add();
+      });
+      ends = true;
+      other.join();
+      throw Error(Code::io, ended);
+    });
+    EXPECT_TRUE(errors[0].find("no more") != std::string::npos ||
+                errors[0].find("the group of devices has ended") != std::string::npos)
+        << errors[0];
+  }
 }
 
 /// In graphs too, each launch is a call of the group; NCCL wants the same of all ranks.

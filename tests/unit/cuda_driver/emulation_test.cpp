@@ -20,6 +20,7 @@ namespace {
 using test::emulated_counts;
 using test::emulated_libraries;
 using test::emulated_seed;
+using test::settled_counts;
 
 constexpr int seeds = 20;
 
@@ -286,6 +287,36 @@ TEST_F(Emulation, WhatAContextStillHasIsCounted) {
   ASSERT_EQ(cu.context_retain(&other, 1), 0);
   EXPECT_EQ(cu.memory_free(forgotten), 0);
   EXPECT_EQ(cu.context_release(1), 0);
+}
+
+/// A host that counts what devices have done has to wait for all of it, not for a result only.
+TEST_F(Emulation, LaunchesAreCountedWhenTheyRun) {
+  bool late = false;
+  for (int seed = 0; seed < seeds; ++seed) {
+    emulated_seed(static_cast<uint64_t>(seed));
+    const int64_t before = settled_counts().launches;
+    for (const Stream stream : {a, b, a}) EXPECT_EQ(launch(stream, x, y, 2, 1), 0);
+    late = late || emulated_counts().launches < before + 3;
+    EXPECT_EQ(settled_counts().launches, before + 3);
+  }
+  EXPECT_TRUE(late) << "streams are lazy";
+}
+
+/// Under ThreadSanitizer: work looks at what its context may access, which a host may change meanwhile.
+TEST_F(Emulation, AccessToPeersIsGivenWhileWorkRuns) {
+  for (int device = 1; device < 4; ++device) {
+    Context other = nullptr;
+    ASSERT_EQ(cu.context_retain(&other, device), 0);
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(launch(i % 2 ? a : b, x, y, 1, 0), 0);
+    cu.event_record(event, a);
+    cu.event_query(event);                            // it begins
+    const Status status = cu.peer_enable(other, 0U);  // other tests may have left the context with access
+    EXPECT_TRUE(!status || status == cuda_peer_access_already_enabled) << status;
+    EXPECT_EQ(cu.peer_enable(other, 0U), cuda_peer_access_already_enabled);
+  }
+  EXPECT_EQ(cu.stream_synchronize(a), 0);
+  EXPECT_EQ(cu.stream_synchronize(b), 0);
+  for (int device = 1; device < 4; ++device) EXPECT_EQ(cu.context_release(device), 0);
 }
 
 // ---- capture ----

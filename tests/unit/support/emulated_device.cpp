@@ -29,6 +29,11 @@ plait_emulated_counts emulated_counts() {
   return out;
 }
 
+plait_emulated_counts settled_counts() {
+  PLAIT_ASSERT(control<decltype(plait_emulated_settle)>("plait_emulated_settle")());
+  return emulated_counts();
+}
+
 void emulated_fail(const char* text) { control<decltype(plait_emulated_fail)>("plait_emulated_fail")(text); }
 void emulated_seed(uint64_t seed) { control<decltype(plait_emulated_seed)>("plait_emulated_seed")(seed); }
 

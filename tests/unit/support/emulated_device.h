@@ -9,6 +9,8 @@ namespace plait::test {
 std::shared_ptr<const cuda::CudaLibraries> emulated_libraries();
 /// The emulated driver's own functions.
 plait_emulated_counts emulated_counts();
+/// Once the devices have done what they were given.
+plait_emulated_counts settled_counts();
 void emulated_fail(const char* text);
 void emulated_seed(uint64_t seed);
 
