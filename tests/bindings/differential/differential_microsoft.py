@@ -65,9 +65,10 @@ def qlinear_leaky_relu(b, name):
 
 @op("com.microsoft.QLinearSoftmax")
 def qlinear_softmax(b, name):
-    shape = [size or 1 for size in b.sizes(b.integer(1, 4))]  # 1 has a code: ONNX Runtime does not saturate
-    operands = unary(b, 1 / 255, shape)
-    operands[4] = b.add(numpy.asarray(numpy.iinfo(operands[0].dtype).min, operands[0].dtype), True)
+    """Of the scale 1 / 256, which ONNX Runtime takes for granted, and without results near 1, which it does not saturate."""
+    dtype, shape = b.pick(["uint8", "int8"]), [b.integer(2, 4) for _ in range(b.integer(1, 4))]
+    least = numpy.asarray(numpy.iinfo(dtype).min, dtype)
+    operands = [codes(b, shape, dtype), *parameters(b, dtype, 1 / 256), b.add(numpy.asarray(1 / 256, "float32"), True), b.add(least, True)]
     return operands, {"axis": b.integer(-len(shape), len(shape) - 1), "opset": b.pick([11, 13])}, 1
 
 
