@@ -12,6 +12,7 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"axis", "int", ""}},
            .doc = "(x - zero point) scale",
            .since = 1,
+           .types = "i4 i8 i16 i32 u4 u8 u16, f16 f32, i4 i8 i16 i32 u4 u8 u16",
            .written_as = "DequantizeLinear of ONNX"});
   ops.add({.name = "com.microsoft.DynamicQuantizeLSTM",
            .inputs = "x w r b? sequence_lens? initial_h? initial_c? p? w_scale w_zero_point r_scale r_zero_point",
@@ -25,12 +26,14 @@ void register_quantized_forms(OpSet& ops) {
                           {"input_forget", "int", "0"}},
            .doc = "LSTM with weights of 8-bit integers",
            .since = 1,
+           .types = "f32, i8 u8, i8 u8, f32, i32, f32, f32, f32, f32, i8 u8, f32, i8 u8",
            .written_as = "LSTM with weights in f32"});
   ops.add({.name = "com.microsoft.DynamicQuantizeMatMul",
            .inputs = "a b b_scale b_zero_point? bias?",
            .outputs = "y",
            .doc = "a, quantized by its extremes, times a quantized b",
            .since = 1,
+           .types = "f32, i8 u8, f32, i8 u8, f32",
            .written_as = "DynamicQuantizeLinear, MatMulInteger and Mul"});
   ops.add({.name = "com.microsoft.MatMulBnb4",
            .inputs = "a b absmax",
@@ -43,24 +46,28 @@ void register_quantized_forms(OpSet& ops) {
                           {"transB", "int", "1"}},
            .doc = "a b^T, b in blocks of 4-bit floats by table",
            .since = 1,
+           .types = "f16 bf16 f32, u8, f16 bf16 f32",
            .written_as = "Gather, Mul and MatMul"});
   ops.add({.name = "com.microsoft.MatMulInteger16",
            .inputs = "a b",
            .outputs = "y",
            .doc = "matrix product of 16-bit integers, in i32",
            .since = 1,
+           .types = "i16 u16",
            .written_as = "Cast and MatMul"});
   ops.add({.name = "com.microsoft.MatMulIntegerToFloat",
            .inputs = "a b a_scale b_scale a_zero_point? b_zero_point? bias?",
            .outputs = "y",
            .doc = "MatMulInteger times scales, and a bias",
            .since = 1,
+           .types = "i8 u8, i8 u8, f16 f32, f16 f32, i8 u8, i8 u8, f16 f32",
            .written_as = "MatMulInteger, Mul and Add"});
   ops.add({.name = "com.microsoft.MulInteger",
            .inputs = "a a_zero_point? b b_zero_point?",
            .outputs = "c",
            .doc = "product of 8-bit integers less their zero points, in i32",
            .since = 1,
+           .types = "i8 u8",
            .written_as = "Cast, Sub and Mul"});
   ops.add(
       {.name = "com.microsoft.QAttention",
@@ -74,6 +81,7 @@ void register_quantized_forms(OpSet& ops) {
                       {"unidirectional", "int", "0"}},
        .doc = "Attention whose projection is of 8-bit integers",
        .since = 1,
+       .types = "i8 u8, i8 u8, f16 f32, f16 f32, f16 f32, i32, i8 u8, i8 u8, f16 f32",
        .written_as = "MatMulInteger and the steps of Attention"});
   ops.add({.name = "com.microsoft.QEmbedLayerNormalization",
            .inputs = "input_ids segment_ids? word_embedding_quant position_embedding_quant segment_embedding? "
@@ -84,6 +92,7 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"epsilon", "float", "1e-12"}},
            .doc = "EmbedLayerNormalization of tables of 8-bit integers",
            .since = 1,
+           .types = "i32, i32, i8 u8, i8 u8, i8 u8, i8 u8, i8 u8, i32, f32, f32, f32, f32, f32, i8 u8",
            .written_as = "Gather, DequantizeLinear, Add and LayerNormalization"});
   ops.add({.name = "com.microsoft.QGemm",
            .inputs = "a a_scale a_zero_point b b_scale b_zero_point c? y_scale? y_zero_point?",
@@ -91,12 +100,14 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"alpha", "float", "1"}, {"transA", "int", "0"}, {"transB", "int", "0"}},
            .doc = "Gemm of quantized numbers",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, i8 u8, f32, i8 u8, i32, f32, i8 u8",
            .written_as = "MatMulInteger, Mul and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearAdd",
            .inputs = "a a_scale a_zero_point? b b_scale b_zero_point? c_scale c_zero_point?",
            .outputs = "c",
            .doc = "sum of quantized numbers, quantized again",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "Add between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearAveragePool",
            .inputs = "x x_scale x_zero_point? y_scale y_zero_point?",
@@ -110,6 +121,7 @@ void register_quantized_forms(OpSet& ops) {
                           {"strides", "ints", ""}},
            .doc = "AveragePool of quantized numbers",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "AveragePool between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearConcat",
            .inputs = "y_scale y_zero_point inputs...",
@@ -117,6 +129,7 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"axis", "int", "required"}},
            .doc = "Concat of quantized numbers, in one scale",
            .since = 1,
+           .types = "f32, i8 u8, f32 i8 u8",
            .written_as = "Concat between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearConv",
            .inputs = "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point b?",
@@ -130,6 +143,7 @@ void register_quantized_forms(OpSet& ops) {
                           {"strides", "ints", ""}},
            .doc = "Conv of quantized numbers, channels last on request",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, i8 u8, f32, i8 u8, f32, i8 u8, i32",
            .written_as = "QLinearConv of ONNX"});
   ops.add({.name = "com.microsoft.QLinearGlobalAveragePool",
            .inputs = "x x_scale x_zero_point y_scale y_zero_point",
@@ -137,6 +151,7 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"channels_last", "int", "0"}},
            .doc = "GlobalAveragePool of quantized numbers",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "GlobalAveragePool between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearLeakyRelu",
            .inputs = "x x_scale x_zero_point? y_scale y_zero_point?",
@@ -144,12 +159,14 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"alpha", "float", "0.01"}},
            .doc = "LeakyRelu of quantized numbers",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "LeakyRelu between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearMul",
            .inputs = "a a_scale a_zero_point? b b_scale b_zero_point? c_scale c_zero_point?",
            .outputs = "c",
            .doc = "product of quantized numbers, quantized again",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "Mul between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearReduceMean",
            .inputs = "data data_scale data_zero_point? reduced_scale reduced_zero_point?",
@@ -157,12 +174,14 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"axes", "ints", "required"}, {"keepdims", "int", "required"}},
            .doc = "ReduceMean of quantized numbers",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "ReduceMean between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearSigmoid",
            .inputs = "x x_scale x_zero_point? y_scale y_zero_point?",
            .outputs = "y",
            .doc = "Sigmoid of quantized numbers",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "Sigmoid between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearSoftmax",
            .inputs = "x x_scale x_zero_point? y_scale y_zero_point",
@@ -170,12 +189,14 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"axis", "int", "-1"}, {"opset", "int", "required"}},
            .doc = "Softmax of quantized numbers",
            .since = 1,
+           .types = "i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "Softmax between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QLinearWhere",
            .inputs = "condition x x_scale x_zero_point y y_scale y_zero_point z_scale z_zero_point",
            .outputs = "z",
            .doc = "Where of quantized numbers",
            .since = 1,
+           .types = "bool, i8 u8, f32, i8 u8, i8 u8, f32, i8 u8, f32, i8 u8",
            .written_as = "Where between DequantizeLinear and QuantizeLinear"});
   ops.add({.name = "com.microsoft.QMoE",
            .inputs = "input router_probs fc1_experts_weights fc1_scales? fc1_experts_bias? fc2_experts_weights "
@@ -201,6 +222,8 @@ void register_quantized_forms(OpSet& ops) {
                           {"weights_prepacked", "int", "-1"}},
            .doc = "MoE with weights of 2, 4 or 8 bits",
            .since = 1,
+           .types = "f16 bf16 f32, f16 bf16 f32, u8, f16 bf16 f32, f16 bf16 f32, u8, f16 bf16 f32, f16 bf16 f32, u8, "
+                    "f16 bf16 f32, f16 bf16 f32, u8, u8, u8, f16 bf16 f32, f32, f32, f32, f32, f16 bf16 f32",
            .written_as = "TopK, Softmax and plait.Experts"});
   ops.add({.name = "com.microsoft.QuantizeLinear",
            .inputs = "x y_scale y_zero_point?",
@@ -208,6 +231,7 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"axis", "int", ""}},
            .doc = "x / scale + zero point, rounded to even and saturated",
            .since = 1,
+           .types = "f16 f32, f16 f32, i4 i8 i16 u4 u8 u16",
            .written_as = "QuantizeLinear of ONNX"});
   ops.add({.name = "com.microsoft.ReduceSumInteger",
            .inputs = "data",
@@ -215,6 +239,7 @@ void register_quantized_forms(OpSet& ops) {
            .attributes = {{"axes", "ints", "required"}, {"keepdims", "int", "required"}},
            .doc = "the sum of 8-bit integers, in i32",
            .since = 1,
+           .types = "i8 u8",
            .written_as = "Cast and ReduceSum"});
 }
 
@@ -235,18 +260,21 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"unidirectional", "int", "0"}},
            .doc = "attention of one projection for queries, keys and values",
            .since = 1,
+           .types = "f16 bf16 f32, f16 bf16 f32, f16 bf16 f32, i32, f16 bf16 f32, f16 bf16 f32, i32",
            .written_as = "MatMul, Softmax and what is between them"});
   ops.add({.name = "com.microsoft.BiasAdd",
            .inputs = "x bias skip",
            .outputs = "y",
            .doc = "x + bias + skip",
            .since = 1,
+           .types = "f16 f32",
            .written_as = "Add"});
   ops.add({.name = "com.microsoft.BiasSplitGelu",
            .inputs = "x bias",
            .outputs = "y",
            .doc = "half of x + bias, times Gelu of the other half",
            .since = 1,
+           .types = "f16 f32",
            .written_as = "Add, Split, Gelu and Mul"});
   ops.add({.name = "com.microsoft.CDist",
            .inputs = "a b",
@@ -254,6 +282,7 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"metric", "string", "sqeuclidean"}},
            .doc = "distances of all rows of a and b",
            .since = 1,
+           .types = "f32 f64",
            .written_as = "a product and sums of squares"});
   ops.add({.name = "com.microsoft.CausalConvWithState",
            .inputs = "input weight bias? past_state?",
@@ -265,6 +294,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"state_window", "int", "0"}},
            .doc = "a kernel over this and the last positions of each channel",
            .since = 1,
+           .types = "f16 bf16 f32",
            .written_as = "CausalConvWithState of ONNX"});
   ops.add({.name = "com.microsoft.ConvTransposeWithDynamicPads",
            .inputs = "x w pads? b?",
@@ -277,6 +307,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"strides", "ints", ""}},
            .doc = "ConvTranspose whose pads are an operand",
            .since = 1,
+           .types = "f16 f32 f64, f16 f32 f64, i64, f16 f32 f64",
            .written_as = "ConvTranspose and Slice"});
   ops.add({.name = "com.microsoft.CropAndResize",
            .inputs = "x rois batch_indices crop_size",
@@ -284,6 +315,7 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"extrapolation_value", "float", "0"}, {"mode", "string", "bilinear"}},
            .doc = "boxes of images sampled into one size",
            .since = 1,
+           .types = "f16 f32 f64, f16 f32 f64, i32",
            .written_as = "Gather and sums of four neighbours"});
   ops.add({.name = "com.microsoft.EmbedLayerNormalization",
            .inputs = "input_ids segment_ids? word_embedding position_embedding segment_embedding? gamma beta mask? "
@@ -292,12 +324,14 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"epsilon", "float", "1e-12"}, {"mask_index_type", "int", ""}},
            .doc = "LayerNormalization of the sum of three embeddings",
            .since = 1,
+           .types = "i32, i32, f16 f32, f16 f32, f16 f32, f16 f32, f16 f32, i32",
            .written_as = "Gather, Add and LayerNormalization"});
   ops.add({.name = "com.microsoft.ExpandDims",
            .inputs = "x axis",
            .outputs = "y",
            .doc = "with a dim of size 1 put in",
            .since = 1,
+           .types = "values, i32",
            .written_as = "Unsqueeze"});
   ops.add({.name = "com.microsoft.FusedConv",
            .inputs = "x w b? z?",
@@ -312,6 +346,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"strides", "ints", ""}},
            .doc = "an activation of Conv and a summand",
            .since = 1,
+           .types = "f16 f32 f64",
            .written_as = "Conv, Add and the activation"});
   ops.add({.name = "com.microsoft.FusedGemm",
            .inputs = "a b c?",
@@ -326,12 +361,14 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"transB", "int", "0"}},
            .doc = "an activation of Gemm",
            .since = 1,
+           .types = "f16 f32 f64 i32 i64 u32 u64",
            .written_as = "Gemm and the activation"});
   ops.add({.name = "com.microsoft.GatedAdd",
            .inputs = "x y gate",
            .outputs = "output",
            .doc = "x + gate y",
            .since = 1,
+           .types = "f16 bf16 f32",
            .written_as = "Mul and Add"});
   ops.add({.name = "com.microsoft.GatedRMSNorm",
            .inputs = "x scale gate",
@@ -339,18 +376,21 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"activation", "string", "silu"}, {"epsilon", "float", "1e-05"}},
            .doc = "RMSNormalization of each head, times an activation of a gate",
            .since = 1,
+           .types = "f16 bf16 f32",
            .written_as = "RMSNormalization, Sigmoid and Mul"});
   ops.add({.name = "com.microsoft.GatherND",
            .inputs = "data indices",
            .outputs = "output",
            .doc = "parts named by tuples of indices",
            .since = 1,
+           .types = "values, index",
            .written_as = "GatherND of ONNX"});
   ops.add({.name = "com.microsoft.GemmFastGelu",
            .inputs = "x w bias?",
            .outputs = "y",
            .doc = "Gelu by tanh of a product",
            .since = 1,
+           .types = "f16 bf16 f32",
            .written_as = "MatMul, Add and Gelu"});
   ops.add({.name = "com.microsoft.GridSample",
            .inputs = "x grid",
@@ -360,6 +400,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"padding_mode", "string", "zeros"}},
            .doc = "x at the places of a grid",
            .since = 1,
+           .types = "values",
            .written_as = "GridSample of ONNX"});
   ops.add({.name = "com.microsoft.GroupNorm",
            .inputs = "x gamma beta",
@@ -370,6 +411,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"groups", "int", "required"}},
            .doc = "normalization by groups of channels, and SiLU",
            .since = 1,
+           .types = "f16 f32",
            .written_as = "GroupNormalization and Swish"});
   ops.add({.name = "com.microsoft.LinearAttention",
            .inputs = "query key value past_state? decay? beta?",
@@ -382,12 +424,14 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"update_rule", "string", "gated_delta"}},
            .doc = "a state of keys and values that each token adds to",
            .since = 1,
+           .types = "f16 bf16 f32",
            .written_as = "LinearAttention of ONNX"});
   ops.add({.name = "com.microsoft.LinearAttentionGate",
            .inputs = "a dt_bias decay_scale b?",
            .outputs = "decay beta?",
            .doc = "decays and gates of LinearAttention",
            .since = 1,
+           .types = "f16 bf16 f32, f32, f32, f16 bf16 f32",
            .written_as = "Softplus, Sigmoid and Mul"});
   ops.add({.name = "com.microsoft.MRotaryEmbedding",
            .inputs = "input position_ids cos_cache sin_cache",
@@ -401,6 +445,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"scale", "float", ""}},
            .doc = "pairs rotated by one of three positions",
            .since = 1,
+           .types = "f16 bf16 f32, i64, f16 bf16 f32",
            .written_as = "Gather and RotaryEmbedding"});
   ops.add({.name = "com.microsoft.MoE",
            .inputs = "input router_probs fc1_experts_weights fc1_experts_bias? fc2_experts_weights fc2_experts_bias? "
@@ -416,6 +461,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"use_sparse_mixer", "int", "0"}},
            .doc = "a router and its experts",
            .since = 1,
+           .types = "f16 bf16 f32",
            .written_as = "TopK, Softmax and plait.Experts"});
   ops.add({.name = "com.microsoft.NGramRepeatBlock",
            .inputs = "input_ids scores",
@@ -423,6 +469,7 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"ngram_size", "int", "required"}},
            .doc = "scores without tokens that would repeat n tokens of their row",
            .since = 1,
+           .types = "i64, f32",
            .written_as = "comparisons of windows, and ScatterElements"});
   ops.add({.name = "com.microsoft.NhwcConv",
            .inputs = "x w b?",
@@ -435,6 +482,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"strides", "ints", ""}},
            .doc = "Conv, channels last",
            .since = 1,
+           .types = "f16 f32 f64",
            .written_as = "Transpose and Conv"});
   ops.add({.name = "com.microsoft.NhwcFusedConv",
            .inputs = "x w b? z?",
@@ -449,6 +497,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"strides", "ints", ""}},
            .doc = "FusedConv, channels last",
            .since = 1,
+           .types = "f16 f32",
            .written_as = "Transpose, Conv, Add and the activation"});
   ops.add({.name = "com.microsoft.NhwcMaxPool",
            .inputs = "x",
@@ -461,6 +510,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"strides", "ints", ""}},
            .doc = "MaxPool, channels last",
            .since = 1,
+           .types = "i8 u8",
            .written_as = "Transpose and MaxPool"});
   ops.add({.name = "com.microsoft.Pad",
            .inputs = "data pads value?",
@@ -468,12 +518,14 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"mode", "string", "constant"}},
            .doc = "more (or fewer) elements at both ends of each dim",
            .since = 1,
+           .types = "f16 f32 f64, i64, f16 f32 f64",
            .written_as = "Pad of ONNX"});
   ops.add({.name = "com.microsoft.Range",
            .inputs = "start limit delta?",
            .outputs = "y",
            .doc = "start, start + delta, ... before limit",
            .since = 1,
+           .types = "f32 f64 i16 i32 i64",
            .written_as = "Range of ONNX"});
   ops.add({.name = "com.microsoft.ScaledSiLU",
            .inputs = "x scale?",
@@ -481,6 +533,7 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"alpha", "float", "1"}},
            .doc = "SiLU of scale x",
            .since = 1,
+           .types = "f16 bf16 f32",
            .written_as = "Mul and Swish"});
   ops.add({.name = "com.microsoft.SkipGroupNorm",
            .inputs = "x gamma beta skip bias?",
@@ -491,6 +544,7 @@ void register_microsoft_read_as(OpSet& ops) {
                           {"groups", "int", "required"}},
            .doc = "GroupNorm of x + skip + bias",
            .since = 1,
+           .types = "f16 f32",
            .written_as = "Add, GroupNormalization and Swish"});
   ops.add({.name = "com.microsoft.TransposeMatMul",
            .inputs = "a b",
@@ -498,6 +552,7 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"alpha", "float", "1"}, {"transA", "int", "0"}, {"transB", "int", "0"}},
            .doc = "FusedMatMul by its former name",
            .since = 1,
+           .types = "floats",
            .written_as = "FusedMatMul"});
   ops.add({.name = "com.microsoft.Trilu",
            .inputs = "x k?",
@@ -505,6 +560,7 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"upper", "int", "1"}},
            .doc = "the upper or lower triangle of the last two dims",
            .since = 1,
+           .types = "f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool, i64",
            .written_as = "Trilu of ONNX"});
   ops.add({.name = "com.microsoft.UnfoldTensor",
            .inputs = "input",
@@ -512,12 +568,14 @@ void register_microsoft_read_as(OpSet& ops) {
            .attributes = {{"dim", "int", "-1"}, {"size", "int", "required"}, {"step", "int", "1"}},
            .doc = "windows of a dim as a new last dim",
            .since = 1,
+           .types = "values",
            .written_as = "Gather"});
   ops.add({.name = "com.microsoft.Unique",
            .inputs = "x",
            .outputs = "y idx counts",
            .doc = "the distinct elements, in the order of their first",
            .since = 1,
+           .types = "values",
            .written_as = "Unique of ONNX"});
 }
 
