@@ -226,11 +226,15 @@ const OpSchema& check_node(const OpSet& ops, const Node& node) {
   if (!row)
     throw Error(Code::unsupported, cat(describe(node), ": ", op_and_domain(node.op), " is not known to Plait"),
                 "export the model without this op, or decompose it into standard ops");
-  check_count(node, *row, "inputs", node.inputs.size(), row->min_inputs, row->max_inputs);
-  check_count(node, *row, "outputs", node.outputs.size(), row->min_outputs, row->max_outputs);
-  check_required_inputs(node, *row);
-  check_attributes(node, *row);
+  check_form(*row, node);
   return *row;
+}
+
+void check_form(const OpSchema& row, const Node& node) {
+  check_count(node, row, "inputs", node.inputs.size(), row.min_inputs, row.max_inputs);
+  check_count(node, row, "outputs", node.outputs.size(), row.min_outputs, row.max_outputs);
+  check_required_inputs(node, row);
+  check_attributes(node, row);
 }
 
 }  // namespace plait

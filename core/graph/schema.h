@@ -139,6 +139,9 @@ std::string_view fixed_operand(const OpSchema& row, size_t operand);
 /// schema. Names node, op and domain.
 const OpSchema& check_node(const OpSet& ops, const Node& node);
 
+/// Throws Error(bad_model), as check_node, for operand counts or attributes that do not fit this row.
+void check_form(const OpSchema& row, const Node& node);
+
 /// Throws Error(unsupported) if the op's form in `opset` is older than the supported ones. Names op, domain and
 /// opset; unknown ops and ops without claims pass.
 void check_opset(const OpSet& ops, std::string_view op, int64_t opset);

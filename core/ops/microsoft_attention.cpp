@@ -153,7 +153,8 @@ void register_microsoft_attention(OpSet& ops) {
            .inputs = "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? "
                      "position_ids? attention_bias? head_sink? k_scale? v_scale?",
            .outputs = "output present_key? present_value? output_qk?",
-           .attributes = {{"do_rotary", "int", "0"},
+           .attributes = {{"causal", "int", "1"},
+                          {"do_rotary", "int", "0"},
                           {"k_quant_type", "string", "NONE"},
                           {"kv_cache_bit_width", "int", ""},
                           {"kv_num_heads", "int", "required", "g"},

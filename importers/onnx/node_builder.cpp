@@ -151,6 +151,13 @@ void scan_each_sample(Node& node, size_t own, ValueId lengths) {
   node.attributes.set("carried", int64_t{0});
 }
 
+/// Operands and attributes of an op of com.microsoft that is read as others. ONNX's own have older forms than their rows.
+void check_replaced(const OpSet& ops, const Node& node) {
+  const auto row = ops.all().find(node.op);
+  if (row != ops.all().end() && !row->second.written_as.empty() && node.op.starts_with("com.microsoft."))
+    check_form(row->second, node);
+}
+
 }  // namespace
 
 std::string describe(const Scope& scope, const onnx::NodeProto& proto) {
@@ -237,6 +244,7 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   node.stage = stage;
   size_t helpers = scope.graph.nodes.size();
   check_opset(ops_, node.op, opset);
+  check_replaced(ops_, node);
   if (node.op == "ai.onnx.preview.FlexAttention") {
     read_flex_attention(scope, node, bodies, opset);
     bodies.clear();

@@ -90,9 +90,6 @@ struct OldNode {
 
 /// Expands fused ops of ONNX Runtime's older optimizers and of hybrid decoders. Throws Error(unsupported) for forms
 /// that no such model has.
-void spell_attention(OldNode& old);
-void spell_embedding(OldNode& old);
-void spell_multi_rotary(OldNode& old);
 void spell_causal_conv(OldNode& old);
 void spell_attention_gate(OldNode& old);
 void spell_gated_norm(OldNode& old);

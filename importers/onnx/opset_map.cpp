@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "importers/onnx/old_node.h"
+#include "importers/onnx/conversions.h"
 
 namespace plait::onnx_import {
 namespace {
@@ -235,13 +235,10 @@ constexpr Row rows[] = {
     {"TopK", 10, top_k},
     {"Unsqueeze", 13, unsqueeze},
     {"Upsample", every_opset, resize},
-    {"com.microsoft.Attention", every_opset, spell_attention},
     {"com.microsoft.CausalConvWithState", every_opset, spell_causal_conv},
-    {"com.microsoft.EmbedLayerNormalization", every_opset, spell_embedding},
     {"com.microsoft.GatedRMSNorm", every_opset, spell_gated_norm},
     {"com.microsoft.LinearAttention", every_opset, spell_linear_attention},
     {"com.microsoft.LinearAttentionGate", every_opset, spell_attention_gate},
-    {"com.microsoft.MRotaryEmbedding", every_opset, spell_multi_rotary},
     {"com.microsoft.MoE", every_opset, spell_experts},
     {"com.microsoft.QMoE", every_opset, spell_quantised_experts},
 };
@@ -252,6 +249,8 @@ void to_newest(Graph& graph, Node& node, int64_t opset) {
   static const std::multimap<std::string_view, Row> by_op = [] {
     std::multimap<std::string_view, Row> out;
     for (const Row& row : rows) out.emplace(row.op, row);
+    for (auto conversions : {attention_conversions, layer_conversions, quantized_conversions, tensor_conversions})
+      for (const Conversion& one : conversions()) out.emplace(one.op, Row{one.op, every_opset, one.convert});
     return out;
   }();
   if (opset < 6) node.attributes.erase("consumed_inputs");  // a hint of opset 1 to 5

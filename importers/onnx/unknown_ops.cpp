@@ -19,6 +19,9 @@ const char* instead_of(std::string_view op) {
       {{"com.microsoft.BeamSearch", "com.microsoft.GreedySearch", "com.microsoft.Sampling",
         "com.microsoft.WhisperBeamSearch"},
        "a generator does what this op does: export the decoder by itself, and open that"},
+      {{"com.microsoft.nchwc.", "com.ms.internal.nhwc."},
+       "this file was optimized for one processor: save it with ONNX Runtime's optimization level extended (ORT_ENABLE_EXTENDED), or "
+       "open the file before optimization"},
       {{"ai.onnx.ml."},
        "convert the model with a tool that writes it in operations on tensors of the domain ai.onnx"},
   };

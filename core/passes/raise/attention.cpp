@@ -392,6 +392,7 @@ bool Matcher::from_grouped_op(const Node& node) {
   layer.scale = node.attributes.real("scale", 0);
   if (layer.scale == 0) layer.scale = 1 / std::sqrt(static_cast<double>(layer.key_size));
   layer.softcap = node.attributes.real("softcap", 0);
+  if (!node.attributes.integer("causal", 1)) return fail("it sees later tokens");
   match.causal = true;
   match.window = std::max<int64_t>(0, node.attributes.integer("local_window_size", -1));
   match.query = {input(0), "shd"};

@@ -7,4 +7,8 @@ namespace plait {
 /// Sets `context.decoder`; its `why_not` is the reason if the graph is not recognised.
 void raise(Graph& graph, PassContext& context);
 
+/// Of a plain graph on the processor: ops of com.microsoft on f32 become the ONNX ops that they are made of, where these have the
+/// faster kernels: gelus, norms of sums, products of transposed matrices. Types must be inferred.
+void spell_fused(Graph& graph, PassContext& context);
+
 }  // namespace plait

@@ -4,6 +4,8 @@
 #include <map>
 #include <numeric>
 
+#include "core/passes/normalize/normalize.h"
+#include "core/passes/raise/raise.h"
 #include "core/passes/raise/raiser.h"
 
 namespace plait {
@@ -102,17 +104,27 @@ bool quick_gelu(Spelling& to) {
   return true;
 }
 
+/// x sigmoid(alpha x), as steps that other element-wise ops join.
+bool quick_gelu_steps(Spelling& to) {
+  const auto alpha = static_cast<float>(to.node.attributes.real("alpha", 1.702));
+  const ValueId factor = to.graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&alpha, 1}));
+  to.add("Mul", {to.input(0), to.add("Sigmoid", {to.add("Mul", {to.input(0), factor})})}, {}, to.output(0));
+  return true;
+}
+
+/// With transBatch the first dim of a matrix is before those of the batch.
 bool fused_matmul(Spelling& to) {
   const Attributes& old = to.node.attributes;
-  if (old.integer("transBatchA", 0) || old.integer("transBatchB", 0) || to.dtype() != DType::f32) return false;
+  if (to.dtype() != DType::f32) return false;
   ValueId sides[2] = {to.input(0), to.input(1)};
   for (size_t k : {size_t{0}, size_t{1}}) {
     size_t rank = to.rank(sides[k]);
     if (rank < 2) return false;
-    if (!old.integer(k ? "transB" : "transA", 0)) continue;
     std::vector<int64_t> order(rank);
     std::iota(order.begin(), order.end(), 0);
-    std::swap(order[rank - 1], order[rank - 2]);
+    if (old.integer(k ? "transBatchB" : "transBatchA", 0)) std::rotate(order.begin(), order.begin() + 1, order.end() - 1);
+    if (old.integer(k ? "transB" : "transA", 0)) std::swap(order[rank - 1], order[rank - 2]);
+    if (std::is_sorted(order.begin(), order.end())) continue;
     Attributes attributes;
     attributes.set("perm", std::move(order));
     sides[k] = to.add("Transpose", {sides[k]}, std::move(attributes));
@@ -389,8 +401,26 @@ std::map<ValueId, Copies> copies_of(const Graph& graph) {
 }
 
 using Speller = bool (*)(Spelling&);
-const std::map<std::string_view, Speller>& spellers() {
-  static const std::map<std::string_view, Speller> all = {
+using Spellers = std::map<std::string_view, Speller>;
+
+/// Those whose steps have faster kernels than they, in f32.
+const Spellers& plain_spellers() {
+  static const Spellers all = {
+      {"SimplifiedLayerNormalization", simplified_norm},
+      {"com.microsoft.SimplifiedLayerNormalization", simplified_norm},
+      {"com.microsoft.SkipSimplifiedLayerNormalization", skip_norm},
+      {"com.microsoft.SkipLayerNormalization", skip_norm},
+      {"com.microsoft.Gelu", gelu},
+      {"com.microsoft.FastGelu", gelu},
+      {"com.microsoft.BiasGelu", gelu},
+      {"com.microsoft.QuickGelu", quick_gelu_steps},
+      {"com.microsoft.FusedMatMul", fused_matmul},
+  };
+  return all;
+}
+
+const Spellers& spellers() {
+  static const Spellers all = {
       {"SimplifiedLayerNormalization", simplified_norm},
       {"com.microsoft.SimplifiedLayerNormalization", simplified_norm},
       {"com.microsoft.SkipSimplifiedLayerNormalization", skip_norm},
@@ -414,9 +444,8 @@ const std::map<std::string_view, Speller>& spellers() {
   return all;
 }
 
-}  // namespace
-
-bool spell_out(Graph& graph) {
+/// Replaces the nodes that have a speller among `known` and that it takes; whether there is any.
+bool spell(Graph& graph, const Spellers& known, bool only_f32) {
   bool any = false;
   std::vector<bool> read(static_cast<size_t>(graph.value_count()));
   for (const Node& node : graph.nodes)
@@ -426,9 +455,10 @@ bool spell_out(Graph& graph) {
   std::map<ValueId, Copies> copies = copies_of(graph);
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
-    auto speller = spellers().find(node.op);
+    auto speller = known.find(node.op);
     Spelling spelling{graph, node, read, copies, {}};
-    if (speller == spellers().end() || !speller->second(spelling)) {
+    const bool has = speller != known.end() && (!only_f32 || spelling.dtype() == DType::f32);
+    if (!has || !speller->second(spelling)) {
       nodes.push_back(std::move(node));
       continue;
     }
@@ -437,6 +467,25 @@ bool spell_out(Graph& graph) {
   }
   graph.nodes = std::move(nodes);
   return any;
+}
+
+bool spell_plain(Graph& graph) {
+  bool any = spell(graph, plain_spellers(), true);
+  for (Node& node : graph.nodes)
+    for (auto& [name, body] : node.bodies) {
+      if (!body->refusal.empty()) continue;
+      body = std::make_shared<Graph>(*body);  // several graphs may share it
+      any = spell_plain(*body) || any;
+    }
+  return any;
+}
+
+}  // namespace
+
+bool spell_out(Graph& graph) { return spell(graph, spellers(), false); }
+
+void spell_fused(Graph& graph, PassContext& context) {
+  if (context.options.device == DeviceKind::host && spell_plain(graph)) fold(graph, context);
 }
 
 }  // namespace plait

@@ -6,11 +6,25 @@ from differential_graphs import FLOATS, op
 
 @op("MatMul", "com.microsoft.FusedMatMul")
 def matmul(b, name):
+    if name != "MatMul" and b.chance(0.5):
+        return transposed_matmul(b)
     x = b.take(FLOATS, least=2)
     shape = [x.shape[-1], b.integer(1, 4)]
     batch = [1 if b.chance(0.3) else size for size in x.shape[:-2]]
     y = b.like(x, (batch if b.chance(0.6) else []) + shape)
     return [x, y], {"alpha": 0.5} if name != "MatMul" else {}, 1
+
+
+def transposed_matmul(b):
+    """FusedMatMul may have the first dim of a matrix before those of the batch."""
+    q, k, n, batch = b.integer(1, 4), b.integer(1, 4), b.integer(1, 4), [b.integer(1, 3) for _ in range(b.integer(1, 2))]
+    attributes, operands = {"alpha": 0.5}, []
+    for side, (first, last) in (("A", (q, k)), ("B", (k, n))):
+        turned, inside = b.integer(0, 1), b.integer(0, 1)
+        first, last = (last, first) if turned else (first, last)
+        attributes.update({f"trans{side}": turned, f"transBatch{side}": inside})
+        operands.append(b.new([first, *batch, last] if inside else [*batch, first, last]))
+    return operands, attributes, 1
 
 
 @op("Gemm")

@@ -1,4 +1,4 @@
-"""Writes ONNX files (onnx.proto) without the onnx package: what differential_test.py needs of them."""
+"""Writes ONNX files (onnx.proto) without the onnx package, and lists their ops: what the tests of this folder need of them."""
 import struct
 
 import numpy
@@ -78,3 +78,37 @@ def model(nodes, inputs, outputs, initializers=(), opset=23):
     domains = {"": opset, "com.microsoft": 1, "ai.onnx.ml": 5 if trees else 4}
     opsets = b"".join(content(8, content(1, domain) + number(2, version)) for domain, version in domains.items())
     return number(1, 10) + content(7, graph) + opsets
+
+
+def read_varint(data, at):
+    out = shift = 0
+    while True:
+        byte = data[at]
+        out, shift, at = out | (byte & 0x7F) << shift, shift + 7, at + 1
+        if byte < 0x80:
+            return out, at
+
+
+def fields(data):
+    """(number, bytes) of each field with a length."""
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        if key & 7 == 2:
+            size, at = read_varint(data, at)
+            yield key >> 3, data[at:at + size]
+            at += size
+        elif key & 7 == 0:
+            _, at = read_varint(data, at)
+        else:
+            at += 4 if key & 7 == 5 else 8
+
+
+def op_types(file):
+    """The ops of a model's main graph, with their domains: "Conv", "com.microsoft.FusedConv"."""
+    out = set()
+    for node in (node for number, graph in fields(file) if number == 7 for field, node in fields(graph) if field == 1):
+        texts = {number: text.decode() for number, text in fields(node) if number in (4, 7)}
+        domain = texts.get(7, "")
+        out.add(f"{domain}.{texts[4]}" if domain not in ("", "ai.onnx") else texts[4])
+    return out

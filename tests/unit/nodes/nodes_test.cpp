@@ -185,6 +185,10 @@ TEST(OpsTable, IsWhatTheSchemaSays) {
   EXPECT_EQ(ops_table(ops, counts_in(table)), table);
 }
 
+TEST(OpsTable, OpsOfMicrosoftAreThereOrMissingForAReason) {
+  EXPECT_EQ(faults_of_microsoft_table(World::get().ops), std::vector<std::string>{});
+}
+
 TEST(OpsTable, EveryOpOfTheStandardIsClaimedWithTypesThatItsKernelTakes) {
   const World& world = World::get();
   for (const auto& [name, row] : world.ops.all()) {

@@ -137,7 +137,7 @@ std::string ops_table(const OpSet& ops, const CaseCounts& counts) {
   }
   return cat(head, claimed, " ops are claimed. ", counts.cases.claimed, " of the ", counts.cases.all, " ", total_mark,
              ".\n\n", refused_table(counts.refused),
-             "| op | since | types | cases | gradient | what it does |\n|---|---|---|---|---|---|\n", rows);
+             "| op | since | types | cases | gradient | what it does |\n|---|---|---|---|---|---|\n", rows, microsoft_table(ops));
 }
 
 }  // namespace plait::test

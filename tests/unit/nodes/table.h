@@ -2,6 +2,7 @@
 // docs/ops.md: what Plait claims of the standard, as a table.
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/graph/schema.h"
 #include "core/passes/base/pass.h"
@@ -26,5 +27,10 @@ CaseCounts counts_in(const std::string& table);
 
 /// The whole of docs/ops.md.
 std::string ops_table(const OpSet& ops, const CaseCounts& counts);
+
+/// The part about com.microsoft.
+std::string microsoft_table(const OpSet& ops);
+/// Ops of that part that are neither in the schema nor missing for a stated reason, or both.
+std::vector<std::string> faults_of_microsoft_table(const OpSet& ops);
 
 }  // namespace plait::test

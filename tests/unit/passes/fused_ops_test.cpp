@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "core/passes/base/evaluate.h"
 #include "tests/unit/importers/model_builder.h"
@@ -149,12 +150,56 @@ TEST(FusedOps, OtherFormsAreRefusedByName) {
   ModelBuilder b(11);
   b.import_opset("com.microsoft", 1);
   b.input("x", {"b", "s", "4"});
-  b.input("mask", {"b", "1", "s", "s"}, 6);
+  b.input("mask", {"b", "1", "1", "s", "s"}, 6);
   fill(b, "w", {4, 12}, numbers(48, 1));
   set_int(b.node("Attention", {"x", "w", "", "mask"}, {"y"}, "com.microsoft"), "num_heads", 2);
   b.output("y");
-  expect_error(Code::unsupported, {"Attention", "mask of rank 4"},
+  expect_error(Code::unsupported, {"Attention", "mask of rank 5"},
                [&] { import_bytes(blob_of(b.bytes()), {}, World::get().ops); });
+}
+
+/// A model of one node of com.microsoft, whose first input is an image, and the others constants.
+ModelBuilder one_node(const std::string& op, const Names& inputs, const std::string& domain = "com.microsoft") {
+  ModelBuilder b(20);
+  b.import_opset(domain, 1);
+  b.input("x", {"1", "4", "5", "5"});
+  for (const std::string& name : std::set<std::string>(inputs.begin(), inputs.end()))
+    if (name != "x" && !name.empty()) fill(b, name, {4, 4, 1, 1}, numbers(16, 1));
+  b.node(op, inputs, {"y"}, domain);
+  b.output("y");
+  return b;
+}
+
+TEST(FusedOps, WrongFormsTellWhatIsExpected) {
+  const auto refuse = [](const ModelBuilder& b, Code code, const std::vector<std::string>& parts) {
+    expect_error(code, parts, [&] { import_bytes(blob_of(b.bytes()), {}, World::get().ops); });
+  };
+  ModelBuilder b = one_node("FusedConv", {"x", "w"});
+  set_string(*b.model.mutable_graph()->mutable_node(0), "activation", "Softmin");
+  refuse(b, Code::unsupported, {"FusedConv", "the activation \"Softmin\" is not known"});
+  b = one_node("FusedConv", {"x", "w"});
+  set_string(*b.model.mutable_graph()->mutable_node(0), "activation", "Clip");
+  refuse(b, Code::bad_model, {"FusedConv", "activation_params", "0 numbers, expected 2 for Clip"});
+  b = one_node("FusedConv", {"x", "w"});
+  set_int(*b.model.mutable_graph()->mutable_node(0), "speed", 1);
+  refuse(b, Code::bad_model, {"FusedConv", "no attribute \"speed\""});
+  refuse(one_node("FusedConv", {"x"}), Code::bad_model, {"FusedConv", "2 to 4 inputs, got 1"});
+  refuse(one_node("NhwcMaxPool", {"x"}), Code::bad_model, {"NhwcMaxPool", "kernel_shape"});
+  refuse(one_node("QGemm", {"x", "w", "w", "x"}), Code::bad_model, {"QGemm", "6 to 9 inputs, got 4"});
+  b = one_node("QLinearConcat", {"w", "w", "x", "w"});
+  set_int(*b.model.mutable_graph()->mutable_node(0), "axis", 1);
+  refuse(b, Code::bad_model, {"QLinearConcat", "4 inputs, expected 2, and 3 for each part"});
+  b = one_node("CDist", {"x", "w"});
+  set_string(*b.model.mutable_graph()->mutable_node(0), "metric", "cosine");
+  refuse(b, Code::unsupported, {"CDist", "\"cosine\", expected sqeuclidean or euclidean"});
+  refuse(one_node("Conv", {"x", "w"}, "com.microsoft.nchwc"), Code::unsupported,
+         {"com.microsoft.nchwc", "does not have this op"});
+  try {
+    import_bytes(blob_of(one_node("Conv", {"x", "w"}, "com.microsoft.nchwc").bytes()), {}, World::get().ops);
+    ADD_FAILURE() << "is read";
+  } catch (const Error& error) {
+    EXPECT_NE(error.hint().find("ORT_ENABLE_EXTENDED"), std::string::npos) << error.hint();
+  }
 }
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }

@@ -236,6 +236,55 @@ TEST(PlainPasses, ComputeHalvesInF32) {
     }
 }
 
+/// Ops of com.microsoft next to their steps, which no longer have them.
+TEST(PlainPasses, FusedOpsBecomeTheirSteps) {
+  Graph graph;
+  const Dim b = graph.symbol("batch");
+  const ValueId x = graph.add_value("x", {DType::f32, Dims{b, Dim(5), Dim(8)}});
+  graph.inputs = {x};
+  uint32_t seed = 0;
+  auto constant = [&](const Shape& shape) {
+    return graph.add_constant(random_tensor(DType::f32, shape, ++seed, 0.1, 1));
+  };
+  auto op = [&](const std::string& name, std::vector<ValueId> inputs, Attributes how = {}, int outputs = 1) {
+    return graph.add_node("com.microsoft." + name, std::move(inputs), outputs, std::move(how)).outputs;
+  };
+  auto attributes = [](std::initializer_list<std::pair<const char*, Attribute>> all) {
+    Attributes out;
+    for (const auto& [name, value] : all) out.set(name, value);
+    return out;
+  };
+  std::vector<ValueId> y{x, op("BiasGelu", {x, constant({8})})[0], op("FastGelu", {x, constant({8})})[0],
+                         op("QuickGelu", {x}, attributes({{"alpha", 1.5}}))[0], op("Gelu", {x})[0]};
+  for (size_t i = 0; i < 4; ++i) {
+    const std::vector<ValueId> made =
+        op("SkipLayerNormalization", {y[i], y[i + 1], constant({8}), i % 2 ? constant({8}) : no_value, constant({8})},
+           {}, 4);
+    y.push_back(made[0]);
+    if (i == 1) y.push_back(made[3]);
+  }
+  y.push_back(op("SkipSimplifiedLayerNormalization", {y[1], constant({5, 8}), constant({8})})[0]);
+  for (int64_t turned : {0, 1})
+    for (int64_t inside : {0, 1}) {
+      const Shape right =
+          inside ? Shape{turned ? 3 : 8, 2, turned ? 8 : 3} : Shape{2, turned ? 3 : 8, turned ? 8 : 3};
+      const Attributes how = attributes({{"alpha", 0.5}, {"transB", turned}, {"transBatchB", inside}});
+      const ValueId left =
+          graph
+              .add_node("Expand",
+                        {graph.add_node("Unsqueeze", {x, graph.add_constant(Tensor::of_ints(Ints{1}))}).outputs[0],
+                         graph.add_constant(Tensor::of_ints(Ints{1, 2, 1, 1}))})
+              .outputs[0];
+      y.push_back(op("FusedMatMul", {left, constant(right)}, how)[0]);
+    }
+  graph.outputs = {y.begin() + 1, y.end()};
+  const Tensor input = random_tensor(DType::f32, {3, 5, 8}, 7);
+  std::vector<std::string> ops;
+  const std::vector<Tensor> whole = run(graph, input, {"spell_fused", "chains"}), steps = run(graph, input, {}, &ops);
+  for (size_t i = 0; i < whole.size(); ++i) test::expect_near(steps[i], whole[i], 1e-5, 1e-5);
+  for (const std::string& name : ops) EXPECT_FALSE(name.starts_with("com.microsoft.")) << name;
+}
+
 /// What a convolutional block of exporters becomes: two instructions between the Transposes of the ends.
 TEST(PlainPasses, BlockOfExportersIsFused) {
   Graph graph;
