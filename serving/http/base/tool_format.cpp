@@ -15,11 +15,11 @@ constexpr const char *name_mark = "PLAITNAME", *other_name = "PLAITOTHER", *key_
 
 // Arguments of three types, in the order that a sorted object has, too. A quote tells a text from its JSON.
 constexpr const char *text_key = "PLAITKEYA", *number_key = "PLAITKEYB", *object_key = "PLAITKEYC",
-                     *raw_text = "PLAIT\"VALUE", *json_text = "\"PLAIT\\\"VALUE\"", *number_text = "271828";
+                     *quoted_text = "PLAIT\"VALUE", *quoted_json = "\"PLAIT\\\"VALUE\"", *number_written = "271828";
 
 Json one_argument() { return Json::object({{key_mark, value_mark}}); }
 Json three_arguments() {
-  return Json::object({{text_key, raw_text},
+  return Json::object({{text_key, quoted_text},
                        {number_key, 271828},
                        {object_key, Json::object({{key_mark, Json::array({true, value_mark})}})}});
 }
@@ -160,9 +160,9 @@ bool read_tagged_calls(const Render& render, ToolFormat& out) {
   const auto begin = places.before(name_mark), first = places.before(text_key);
   if (!begin || !first) return false;
   ArgumentTags tags;
-  const bool raw = one.find(raw_text, places.at()) != std::string::npos;
-  const auto before_text = places.before(raw ? raw_text : json_text), join = places.before(number_key),
-             before_number = places.before(number_text), other_join = places.before(object_key),
+  const bool raw = one.find(quoted_text, places.at()) != std::string::npos;
+  const auto before_text = places.before(raw ? quoted_text : quoted_json), join = places.before(number_key),
+             before_number = places.before(number_written), other_join = places.before(object_key),
              before_object = places.before("{");
   if (!before_text || !join || !before_number || join != other_join || before_number != before_object) return false;
   const size_t object = places.at() - 1, end = one.find('}', object);
