@@ -77,6 +77,23 @@ class PromptLogprobs(unittest.TestCase):
             self.assertEqual([row["id"] for row in rows], self.ids)
             self.assert_close([row["logprob"] for row in rows][1:], whole[0]["logprobs"]["token_logprobs"][1:len(self.ids)])
 
+    def test_chat_has_those_of_its_prompt(self):
+        """As /v1/completions has them of the prompt that the chat template writes."""
+        talk = {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}]}
+        ids = self.server.post("/tokenize", talk)["tokens"]
+        whole = self.server.complete(prompt=ids, max_tokens=1, prompt_logprobs=2)["choices"][0]["prompt_logprobs"]
+        ask = {**talk, "temperature": 0, "max_tokens": 3, "prompt_logprobs": 2}
+        for fields in ({}, {"n": 2}, {"logprobs": True, "top_logprobs": 1}):
+            chat = self.server.post("/v1/chat/completions", {**ask, **fields})
+            self.assertEqual(chat["usage"]["prompt_tokens"], len(ids))
+            self.assertEqual(chat["prompt_logprobs"], whole)
+            self.assertEqual(len(chat["choices"]), fields.get("n", 1))
+        self.assertEqual([len(one) for one in whole[1:] if one], [len(one) for one in whole[1:]])
+        self.assertNotIn("prompt_logprobs", self.server.post("/v1/chat/completions", {**talk, "max_tokens": 1}))
+        for fields in ({"stream": True}, {"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"prompt_logprobs": "all"}):
+            error = self.server.post("/v1/chat/completions", {**ask, **fields}, status=400)["error"]
+            self.assertEqual(error["param"], "prompt_logprobs")
+
     def test_what_is_cached_changes_nothing(self):
         ask = {"prompt": PROMPT * 8, "max_tokens": 3, "logprobs": 1}
         self.server.complete(**ask)

@@ -10,13 +10,13 @@ The model has random weights, so that all that an answer has of a schema comes o
 of choices, so that a text in each family's own form goes through the parser. Answers are validated by the package jsonschema, of this
 Python or of the environment of bindings/python/get_python.sh; without it it prints NOT RUN.
 """
+import concurrent.futures
 import json
 import os
 import random
 import shutil
 import sys
 import tempfile
-import threading
 import typing
 import unittest
 
@@ -141,17 +141,8 @@ def random_schema(source, depth=0):
 
 
 def in_parallel(calls):
-    out = [None] * len(calls)
-
-    def run(index):
-        out[index] = calls[index]()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return out
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        return [one.result() for one in [pool.submit(call) for call in calls]]
 
 
 class WithServer(unittest.TestCase):
@@ -166,6 +157,62 @@ class WithServer(unittest.TestCase):
             with open(os.path.join(model, "chat_template.jinja"), "w") as file:
                 file.write(template)
         return server_test.Server(self, "--option", "context=4096", *words, model=model)
+
+    def check_turns(self, turns):
+        """What a model writes, by name: its template, text, then thought, content and calls; whole and streamed."""
+        servers = {}
+        for name, (template, text, thought, content, calls) in turns.items():
+            if template not in servers:
+                servers[template] = self.serve(template)
+            server = servers[template]
+            fields = {"tools": TOOLS, "structured_outputs": {"choice": [text]}, "temperature": 0}
+            with self.subTest(name):
+                choice = self.chat(server, **fields)[0]
+                message = choice["message"]
+                self.assertEqual(message.get("reasoning_content"), thought)
+                self.assertEqual(message["content"], content)
+                got = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message.get("tool_calls", [])]
+                self.assertEqual(got, calls)
+                self.assertEqual(choice["finish_reason"], "tool_calls" if calls else "stop")
+            with self.subTest(name + ", streamed"):
+                body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 400, "stream": True, **fields}
+                deltas = [part["choices"][0]["delta"] for part in server_test.frames(server.call("POST", CHAT, body)[2])]
+                self.assertEqual("".join(delta.get("reasoning_content", "") for delta in deltas), thought or "")
+                self.assertEqual("".join(delta.get("content", "") for delta in deltas), content or "")
+                streamed = {}
+                for delta in deltas:
+                    for call in delta.get("tool_calls", []):
+                        own = streamed.setdefault(call["index"], {"name": "", "arguments": "", "parts": 0})
+                        own["name"] += call["function"].get("name", "")
+                        own["arguments"] += call["function"].get("arguments", "")
+                        own["parts"] += 1
+                self.assertEqual([(own["name"], json.loads(own["arguments"])) for own in streamed.values()], calls)
+                self.assertTrue(all(own["parts"] > 2 for own in streamed.values()), "arguments come as they are written")
+
+    def check_required_calls(self, templates):
+        """Names are of the tools, arguments follow their schemas, and the parser reads what the grammar makes."""
+        parameters = {one["function"]["name"]: one["function"]["parameters"] for one in TOOLS}
+        for template in templates:
+            server = self.serve(template)
+            finished = 0
+            for seed in range(12):
+                choice = {"type": "function", "function": {"name": "time"}} if seed % 3 == 2 else "required"
+                fields = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": seed % 2 == 0}
+                answer = self.chat(server, temperature=1.5, seed=seed, **fields)[0]
+                if answer["finish_reason"] == "length":
+                    continue
+                finished += 1
+                self.assertEqual(answer["finish_reason"], "tool_calls", (template[:40], answer))
+                calls = answer["message"]["tool_calls"]
+                self.assertIsNone(answer["message"]["content"])
+                if seed % 2:
+                    self.assertEqual(len(calls), 1)
+                for call in calls:
+                    name = call["function"]["name"]
+                    if seed % 3 == 2:
+                        self.assertEqual(name, "time")
+                    jsonschema.validate(json.loads(call["function"]["arguments"]), parameters[name])
+            self.assertGreater(finished, 3, template[:40])
 
     def chat(self, server, **fields):
         return server.post(CHAT, {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 400, **fields})["choices"]
@@ -258,34 +305,7 @@ class Schemas(WithServer):
 
 class Tools(WithServer):
     def test_each_familys_form_is_read(self):
-        servers = {}
-        for name, (template, text, thought, content, calls) in TURNS.items():
-            if template not in servers:
-                servers[template] = self.serve(template)
-            server = servers[template]
-            fields = {"tools": TOOLS, "structured_outputs": {"choice": [text]}, "temperature": 0}
-            with self.subTest(name):
-                choice = self.chat(server, **fields)[0]
-                message = choice["message"]
-                self.assertEqual(message.get("reasoning_content"), thought)
-                self.assertEqual(message["content"], content)
-                got = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message.get("tool_calls", [])]
-                self.assertEqual(got, calls)
-                self.assertEqual(choice["finish_reason"], "tool_calls" if calls else "stop")
-            with self.subTest(name + ", streamed"):
-                body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 400, "stream": True, **fields}
-                deltas = [part["choices"][0]["delta"] for part in server_test.frames(server.call("POST", CHAT, body)[2])]
-                self.assertEqual("".join(delta.get("reasoning_content", "") for delta in deltas), thought or "")
-                self.assertEqual("".join(delta.get("content", "") for delta in deltas), content or "")
-                streamed = {}
-                for delta in deltas:
-                    for call in delta.get("tool_calls", []):
-                        own = streamed.setdefault(call["index"], {"name": "", "arguments": "", "parts": 0})
-                        own["name"] += call["function"].get("name", "")
-                        own["arguments"] += call["function"].get("arguments", "")
-                        own["parts"] += 1
-                self.assertEqual([(own["name"], json.loads(own["arguments"])) for own in streamed.values()], calls)
-                self.assertTrue(all(own["parts"] > 2 for own in streamed.values()), "arguments come as they are written")
+        self.check_turns(TURNS)
 
     def test_strict_calls_of_free_text_are_valid(self):
         """With tool_choice auto: the model is made to like the mark of a call, and what follows it is one."""
@@ -310,29 +330,7 @@ class Tools(WithServer):
             self.assertEqual(found[False][0], 0, "without strict the same model writes no call")
 
     def test_required_calls_are_valid(self):
-        """Names are of the tools, arguments follow their schemas, and the parser reads what the grammar makes."""
-        parameters = {one["function"]["name"]: one["function"]["parameters"] for one in TOOLS}
-        for template in (QWEN, LLAMA, MISTRAL, MARKED, PLAIN):
-            server = self.serve(template)
-            finished = 0
-            for seed in range(12):
-                choice = {"type": "function", "function": {"name": "time"}} if seed % 3 == 2 else "required"
-                fields = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": seed % 2 == 0}
-                answer = self.chat(server, temperature=1.5, seed=seed, **fields)[0]
-                if answer["finish_reason"] == "length":
-                    continue
-                finished += 1
-                self.assertEqual(answer["finish_reason"], "tool_calls", (template[:40], answer))
-                calls = answer["message"]["tool_calls"]
-                self.assertIsNone(answer["message"]["content"])
-                if seed % 2:
-                    self.assertEqual(len(calls), 1)
-                for call in calls:
-                    name = call["function"]["name"]
-                    if seed % 3 == 2:
-                        self.assertEqual(name, "time")
-                    jsonschema.validate(json.loads(call["function"]["arguments"]), parameters[name])
-            self.assertGreater(finished, 3, template[:40])
+        self.check_required_calls((QWEN, LLAMA, MISTRAL, MARKED, PLAIN))
 
     def test_calls_in_the_forms_of_a_folder(self):
         """Required calls, which the grammar makes in the form that was found, and the parser reads again."""
@@ -422,7 +420,9 @@ class OpenAi(WithServer):
         self.assertEqual([(call.function.name, call.function.arguments) for call in final.message.tool_calls], calls)
 
 
-if __name__ == "__main__":
+def main():
+    """Runs the tests of the script that was called."""
+    global LARGE, TEMPLATES, jsonschema
     LARGE = "--large" in sys.argv
     TEMPLATES = sys.argv[sys.argv.index("--templates") + 1] if "--templates" in sys.argv else ""
     server_test.PLAIT, server_test.FIXTURES = sys.argv[1:3]
@@ -430,4 +430,8 @@ if __name__ == "__main__":
         print("NOT RUN: there is no package jsonschema")
         sys.exit(0)
     import jsonschema
-    unittest.main(argv=sys.argv[:1] + [word for word in sys.argv[3:] if word not in ("--large", "--templates", TEMPLATES)])
+    unittest.main("__main__", argv=sys.argv[:1] + [word for word in sys.argv[3:] if word not in ("--large", "--templates", TEMPLATES)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 #include "serving/http/base/tool_format.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "bindings/c/plait.hpp"
 
@@ -12,8 +13,19 @@ constexpr const char *name_mark = "PLAITNAME", *other_name = "PLAITOTHER", *key_
                      *value_mark = "PLAITVALUE", *id_mark = "PLAITID00", *text_mark = "PLAITTEXT",
                      *thought_mark = "PLAITTHOUGHT";
 
-Json call_of(const char* name, const char* id) {
-  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", {{key_mark, value_mark}}}}}};
+// Arguments of three types, in the order that a sorted object has, too. A quote tells a text from its JSON.
+constexpr const char *text_key = "PLAITKEYA", *number_key = "PLAITKEYB", *object_key = "PLAITKEYC",
+                     *quoted_text = "PLAIT\"VALUE", *quoted_json = "\"PLAIT\\\"VALUE\"", *number_written = "271828";
+
+Json one_argument() { return Json::object({{key_mark, value_mark}}); }
+Json three_arguments() {
+  return Json::object({{text_key, quoted_text},
+                       {number_key, 271828},
+                       {object_key, Json::object({{key_mark, Json::array({true, value_mark})}})}});
+}
+
+Json call_of(const char* name, Json arguments) {
+  return {{"id", id_mark}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
 }
 
 Json tool_of(const char* name) {
@@ -83,16 +95,29 @@ bool find_arguments(const std::string& text, size_t from, size_t& begin, size_t&
   return object.is_object() && object.size() == 1 && object.contains(key_mark);
 }
 
-bool read_call(const Render& render, ToolFormat& out) {
+/// What a turn with calls is written as: `one` with one call, `two` with another after it. Content that is missing is "" or null, whichever
+/// the template takes.
+struct WrittenCalls {
+  std::string one, two;
+};
+
+WrittenCalls written_calls(const Render& render, const Json& arguments) {
   const Json tools = {tool_of(name_mark), tool_of(other_name)};
   const auto message = [](Json calls, Json content) {
     return Json{{"role", "assistant"}, {"content", std::move(content)}, {"tool_calls", std::move(calls)}};
   };
-  std::string one;
+  WrittenCalls out;
   for (const Json& content : {Json(""), Json()}) {
-    one = written(render, message({call_of(name_mark, id_mark)}, content), tools);
-    if (one.find(name_mark) != std::string::npos) break;
+    out.one = written(render, message({call_of(name_mark, arguments)}, content), tools);
+    if (out.one.find(name_mark) != std::string::npos) break;
   }
+  out.two = written(render, message({call_of(name_mark, arguments), call_of(other_name, arguments)}, ""), tools);
+  return out;
+}
+
+/// Calls whose arguments are a JSON object.
+bool read_object_calls(const Render& render, ToolFormat& out) {
+  const auto [one, two] = written_calls(render, one_argument());
   const size_t name = one.find(name_mark);
   size_t begin = 0, end = 0;
   if (name == std::string::npos || !find_arguments(one, name, begin, end)) return false;
@@ -100,13 +125,71 @@ bool read_call(const Render& render, ToolFormat& out) {
   out.begin = one.substr(0, name);
   out.between = one.substr(name + name_text.size(), begin - name - name_text.size());
   out.end = one.substr(end);
-  const std::string two =
-      written(render, message({call_of(name_mark, id_mark), call_of(other_name, id_mark)}, ""), tools);
   const size_t other = two.find(other_name);
   size_t first_end = 0;
   if (two.starts_with(one.substr(0, end)) && other != std::string::npos &&
       find_arguments(two, name, begin, first_end) && first_end <= other)
     out.next = two.substr(first_end, other - first_end);
+  return true;
+}
+
+/// Texts in the order in which they stand in another, and what stands between them.
+class Places {
+ public:
+  Places(const std::string& text, size_t from) : text_(text), at_(from) {}
+  /// What comes before the next `what`, which is passed; nullopt if it does not come.
+  std::optional<std::string> before(const std::string& what) {
+    const size_t found = text_.find(what, at_);
+    if (found == std::string::npos) return std::nullopt;
+    const size_t from = std::exchange(at_, found + what.size());
+    return text_.substr(from, found - from);
+  }
+  size_t at() const { return at_; }
+
+ private:
+  const std::string& text_;
+  size_t at_;
+};
+
+bool blank_mark(const std::string& mark) { return mark.find_first_not_of(" \n") == std::string::npos; }
+
+/// Calls whose arguments have tags.
+bool read_tagged_calls(const Render& render, ToolFormat& out) {
+  const auto [one, two] = written_calls(render, three_arguments());
+  Places places(one, 0);
+  const auto begin = places.before(name_mark), first = places.before(text_key);
+  if (!begin || !first) return false;
+  ArgumentTags tags;
+  const bool raw = one.find(quoted_text, places.at()) != std::string::npos;
+  const auto before_text = places.before(raw ? quoted_text : quoted_json), join = places.before(number_key),
+             before_number = places.before(number_written), other_join = places.before(object_key),
+             before_object = places.before("{");
+  if (!before_text || !join || !before_number || join != other_join || before_number != before_object) return false;
+  const size_t object = places.at() - 1, end = one.find('}', object);
+  if (end == std::string::npos) return false;
+  const Json read = Json::parse(one.substr(object, end + 1 - object), nullptr, false);
+  if (read.is_discarded() || read != three_arguments().at(object_key)) return false;
+  // Between two arguments stands what closes one and what opens the next; before the first, what ends the name and opens it.
+  const size_t same = common_suffix(*first, *join);
+  tags.open = join->substr(join->size() - same);
+  size_t start = tags.open.find_first_of("<[");
+  if (start == std::string::npos) start = tags.open.find_first_not_of(" \n");
+  tags.open.erase(0, start);
+  tags.close = join->substr(0, join->size() - tags.open.size());
+  tags.before_text = *before_text;
+  tags.before_json = *before_number;
+  tags.raw_text = raw;
+  const std::string rest = one.substr(end + 1);
+  if (!rest.starts_with(tags.close)) return false;
+  for (const std::string& mark : {*begin, tags.open, tags.close, tags.before_text, tags.before_json})
+    if (blank_mark(mark) || mark.find(id_mark) != std::string::npos) return false;
+  out.begin = *begin;
+  out.between = first->substr(0, first->size() - tags.open.size());
+  out.end = rest.substr(tags.close.size());
+  const size_t after = end + 1 + tags.close.size(), other = two.find(other_name);
+  if (two.starts_with(one.substr(0, after)) && other != std::string::npos)
+    out.next = two.substr(after, other - after);
+  out.tags = std::move(tags);
   return true;
 }
 
@@ -163,15 +246,27 @@ std::string ToolFormat::lead() const {
   return first == std::string::npos ? std::string() : out.substr(first);
 }
 
+std::vector<std::string> ToolFormat::marks() const {
+  std::vector<std::string> out = {begin, between, next, end};
+  if (tags) out.insert(out.end(), {tags->open, tags->before_text, tags->before_json, tags->close});
+  std::erase(out, "");
+  return out;
+}
+
 ToolFormat probe_tool_format(const Render& render) {
   ToolFormat out;
-  out.of_template = read_call(render, out);
+  // One that refuses any conversation, after a long time perhaps, is asked nothing else.
+  const Json plain = {{"role", "assistant"}, {"content", text_mark}};
+  const bool works = !rendered(render, Json::array({user()}), nullptr, true).empty() ||
+                     !rendered(render, Json::array({user(), plain}), nullptr).empty();
+  out.of_template = works && (read_object_calls(render, out) || read_tagged_calls(render, out));
   if (!out.of_template) {
     out.begin = R"({"name": ")";
     out.between = R"(", "arguments": )";
     out.end = "}";
     out.next.clear();
   }
+  if (!works) return out;
   const Json tools = Json::array({tool_of(name_mark)});
   out.lists_tools = rendered(render, Json::array({user()}), tools, true).find(name_mark) != std::string::npos;
   out.system = !rendered(render, {Json{{"role", "system"}, {"content", text_mark}}, user()}, nullptr).empty();

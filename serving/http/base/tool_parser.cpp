@@ -7,20 +7,7 @@ using Kind = AnswerPart::Kind;
 
 constexpr size_t most_before_name = 4096;
 
-std::string trimmed_mark(std::string text) {
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\n')) text.pop_back();
-  const size_t first = text.find_first_not_of(" \n");
-  return first == std::string::npos ? std::string() : text.substr(first);
-}
-
 bool blank(std::string_view text) { return text.find_first_not_of(" \n\r\t") == std::string_view::npos; }
-
-/// The length of the longest end of `text` that begins `mark`.
-size_t begun(const std::string& text, const std::string& mark) {
-  for (size_t length = std::min(text.size(), mark.empty() ? 0 : mark.size() - 1); length > 0; --length)
-    if (text.compare(text.size() - length, length, mark, 0, length) == 0) return length;
-  return 0;
-}
 
 /// A JSON string that begins at `at`: its value and the place after it; nullopt if it is not complete.
 std::optional<std::string> string_at(const std::string& text, size_t& at) {
@@ -36,19 +23,15 @@ std::optional<std::string> string_at(const std::string& text, size_t& at) {
   return std::nullopt;
 }
 
-size_t after_blanks(const std::string& text, size_t at) {
-  const size_t out = text.find_first_not_of(" \n\r\t", at);
-  return out == std::string::npos ? text.size() : out;
-}
-
 }  // namespace
 
-ToolParser::ToolParser(ToolFormat format, std::set<std::string> names, bool thinking)
+ToolParser::ToolParser(ToolFormat format, Callable tools, bool thinking)
     : format_(std::move(format)),
-      names_(std::move(names)),
+      tools_(std::move(tools)),
       lead_(format_.lead()),
       state_(thinking ? State::thought : State::text),
       object_(format_.is_object()) {
+  if (format_.tags) tags_.emplace(*format_.tags);
   if (!object_) {
     join_ = trimmed_mark(format_.next);
     end_ = trimmed_mark(format_.end);
@@ -70,7 +53,8 @@ std::vector<AnswerPart> ToolParser::push(std::string_view text) {
 std::vector<AnswerPart> ToolParser::finish() {
   std::vector<AnswerPart> out;
   while (step(out, true)) continue;
-  if (!held_.empty() && state_ != State::after) emit(out, Kind::text, std::move(held_));
+  const bool of_call = state_ == State::after || state_ == State::arguments;
+  if (!held_.empty() && !of_call) emit(out, Kind::text, std::move(held_));
   held_.clear();
   return out;
 }
@@ -83,10 +67,18 @@ void ToolParser::emit(std::vector<AnswerPart>& out, Kind kind, std::string text)
 
 void ToolParser::begin_call(std::vector<AnswerPart>& out, std::string name) {
   ++calls_;
+  if (tags_) tags_->begin(tools_.at(name));
   emit(out, Kind::call, std::move(name));
   state_ = State::arguments;
   depth_ = 0;
   in_string_ = escaped_ = closed_ = false;
+}
+
+void ToolParser::no_call(std::vector<AnswerPart>& out) {
+  some_text_ = true;
+  emit(out, Kind::text, lead_ + held_);
+  held_.clear();
+  state_ = State::text;
 }
 
 /// Whether more can be done with what is held.
@@ -115,7 +107,7 @@ bool ToolParser::step(std::vector<AnswerPart>& out, bool last) {
       return false;
     }
     case State::text: return in_text(out, last);
-    case State::call: return object_ ? in_object(out, last) : in_marked(out, last);
+    case State::call: return tags_ ? in_tagged(out, last) : object_ ? in_object(out, last) : in_marked(out, last);
     case State::arguments: return in_arguments(out, last);
     case State::after: return in_after(last);
   }
@@ -134,7 +126,7 @@ bool ToolParser::in_text(std::vector<AnswerPart>& out, bool last) {
     }
     if (!last && std::string_view(think).starts_with(rest)) return false;  // may become one
   }
-  if (!names_.empty() && lead_.empty()) {
+  if (!tools_.empty() && lead_.empty()) {
     // A call is an object at the beginning, or after another.
     const size_t first = after_blanks(held_, 0);
     if (first == held_.size() && !last) return false;
@@ -144,7 +136,7 @@ bool ToolParser::in_text(std::vector<AnswerPart>& out, bool last) {
       return true;
     }
   }
-  if (!names_.empty() && !lead_.empty()) {
+  if (!tools_.empty() && !lead_.empty()) {
     const size_t at = held_.find(lead_);
     if (at != std::string::npos) {
       std::string before = held_.substr(0, at);
@@ -156,9 +148,9 @@ bool ToolParser::in_text(std::vector<AnswerPart>& out, bool last) {
       return true;
     }
   }
-  size_t keep = last || names_.empty() ? 0 : begun(held_, lead_);
+  size_t keep = last || tools_.empty() ? 0 : begun(held_, lead_);
   // Blanks before a call, and before the first text, are not of the answer.
-  if (!last && (!names_.empty() || !some_text_))
+  if (!last && (!tools_.empty() || !some_text_))
     while (keep < held_.size() && blank(std::string_view(held_).substr(held_.size() - keep - 1, 1))) ++keep;
   std::string text = held_.substr(0, held_.size() - keep);
   held_.erase(0, text.size());
@@ -196,13 +188,10 @@ bool ToolParser::in_object(std::vector<AnswerPart>& out, bool last) {
       if (i < held_.size() && held_[i] == ',') i = after_blanks(held_, i + 1);
     }
     // An unknown name is text, and so is what has none for long.
-    const bool unknown = !name.empty() && names_.count(name) == 0;
+    const bool unknown = !name.empty() && tools_.count(name) == 0;
     if (!unknown && !last && held_.size() < most_before_name) return false;
   }
-  some_text_ = true;
-  emit(out, Kind::text, lead_ + held_);
-  held_.clear();
-  state_ = State::text;
+  no_call(out);
   return false;
 }
 
@@ -228,20 +217,50 @@ bool ToolParser::in_marked(std::vector<AnswerPart>& out, bool last) {
       if (at < end) first = at + before_name.size();
     }
     std::string name = trimmed_mark(held_.substr(first, end - first));
-    if (names_.count(name)) {
+    if (tools_.count(name)) {
       held_.erase(0, begin);
       begin_call(out, std::move(name));
       return true;
     }
   }
-  some_text_ = true;
-  emit(out, Kind::text, lead_ + held_);
-  held_.clear();
-  state_ = State::text;
+  no_call(out);
   return false;
 }
 
-bool ToolParser::in_arguments(std::vector<AnswerPart>& out, bool) {
+/// NAME, then a first argument or the end. Only the tools' names are looked for: what ends one may be a blank.
+bool ToolParser::in_tagged(std::vector<AnswerPart>& out, bool last) {
+  const size_t first = after_blanks(held_, 0);
+  bool waits = first == held_.size();
+  for (const auto& [name, types] : tools_) {
+    const std::string_view rest = std::string_view(held_).substr(first);
+    if (!rest.starts_with(name)) {
+      waits = waits || name.starts_with(rest);
+      continue;
+    }
+    for (const std::string& next : {format_.tags->open, format_.end}) {
+      size_t end = name.size();
+      const Match match = match_mark(rest, end, format_.between + next);
+      waits = waits || match == Match::part;
+      if (match != Match::whole) continue;
+      end = name.size();
+      match_mark(rest, end, format_.between);
+      held_.erase(0, first + end);
+      begin_call(out, name);
+      return true;
+    }
+  }
+  if (!waits || last) no_call(out);
+  return false;
+}
+
+bool ToolParser::in_arguments(std::vector<AnswerPart>& out, bool last) {
+  if (tags_) {
+    std::string text;
+    const bool ended = tags_->read(held_, last, text);
+    emit(out, Kind::arguments, std::move(text));
+    if (ended) state_ = State::after;
+    return ended;
+  }
   for (size_t i = 0; i < held_.size(); ++i) {
     const char c = held_[i];
     if (in_string_) {
@@ -287,16 +306,15 @@ bool ToolParser::in_after(bool last) {
     held_.clear();
     return false;
   }
-  const size_t first = after_blanks(held_, 0);
-  const std::string_view rest = std::string_view(held_).substr(first);
-  if (rest.empty()) return false;
-  const bool joins = !join_.empty() && rest.starts_with(join_), ends = !end_.empty() && rest.starts_with(end_);
-  const bool may_join = join_.size() > rest.size() && join_.starts_with(rest);
-  const bool may_end = end_.size() > rest.size() && end_.starts_with(rest);
-  if (!joins && !last && (may_join || may_end)) return false;
-  if (joins || ends) held_.erase(0, first + (joins ? join_ : end_).size());
+  if (blank(held_)) return false;
+  size_t join = 0, end = 0;
+  const Match joins = join_.empty() ? Match::no : match_mark(held_, join, join_),
+              ends = end_.empty() ? Match::no : match_mark(held_, end, end_);
+  const bool part = joins == Match::part || ends == Match::part;
+  if (joins != Match::whole && !last && part) return false;
+  if (joins == Match::whole || ends == Match::whole) held_.erase(0, joins == Match::whole ? join : end);
   else if (last) return false;
-  state_ = joins ? State::call : State::text;
+  state_ = joins == Match::whole ? State::call : State::text;
   some_text_ = false;
   return true;
 }

@@ -1,11 +1,12 @@
 #pragma once
 // Splits generated text into thoughts, text and tool calls as it comes.
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "serving/http/base/tag_reader.h"
 #include "serving/http/base/tool_format.h"
 
 namespace plait::http {
@@ -21,11 +22,15 @@ struct AnswerPart {
   std::string text;
 };
 
-/// Not thread-safe. Held text is bounded by the longest mark, and by a call's text before its name.
+/// The tools that may be called, by name.
+using Callable = std::map<std::string, ArgumentTypes>;
+
+/// Not thread-safe. Held text is bounded by the longest mark, by a call's text before its name, and by the longest argument that TagReader
+/// holds.
 class ToolParser {
  public:
-  /// `names`: of the tools; empty: calls are text. `thinking`: the prompt ends within a thought.
-  ToolParser(ToolFormat format, std::set<std::string> names, bool thinking);
+  /// `tools`: if empty, calls are text. `thinking`: the prompt ends within a thought.
+  ToolParser(ToolFormat format, Callable tools, bool thinking);
 
   std::vector<AnswerPart> push(std::string_view text);
   /// The end of the text: what was held, as text if it is no call.
@@ -40,18 +45,22 @@ class ToolParser {
   bool in_text(std::vector<AnswerPart>& out, bool last);
   bool in_object(std::vector<AnswerPart>& out, bool last);
   bool in_marked(std::vector<AnswerPart>& out, bool last);
+  bool in_tagged(std::vector<AnswerPart>& out, bool last);
   bool in_arguments(std::vector<AnswerPart>& out, bool last);
   bool in_after(bool last);
   void emit(std::vector<AnswerPart>& out, AnswerPart::Kind kind, std::string text);
   void begin_call(std::vector<AnswerPart>& out, std::string name);
+  /// What seemed to be a call is text.
+  void no_call(std::vector<AnswerPart>& out);
 
   const ToolFormat format_;
-  const std::set<std::string> names_;
+  const Callable tools_;
   const std::string lead_;
   std::string join_, end_;  ///< between the arguments' object and the next call, and after the last
   State state_ = State::text;
   std::string held_;
-  bool object_;             ///< a call is a JSON object with its name
+  bool object_;  ///< a call is a JSON object with its name
+  std::optional<TagReader> tags_;
   bool some_text_ = false;  ///< text that is not blank was seen
   bool thought_text_ = false;
   int depth_ = 0;

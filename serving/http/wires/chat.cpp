@@ -19,6 +19,7 @@ class ChatWriter : public Writer {
   }
 
   void event(int32_t index, const plait_event& event, std::string& out) override {
+    if (event.kind == PLAIT_EVENT_PROMPT) return prompt_.push_back(prompt_logprob(event, *texts_));
     const bool last = event.finish != PLAIT_FINISH_NONE;
     Output& own = texts_of_[static_cast<size_t>(index)];
     std::vector<AnswerPart> parts = parts_[static_cast<size_t>(index)].read(event);
@@ -53,6 +54,7 @@ class ChatWriter : public Writer {
     }
     Json body = object("chat.completion");
     body["choices"] = std::move(choices);
+    if (form_.prompt_logprobs) body["prompt_logprobs"] = prompt_;
     body["usage"] = usage_of(totals);
     out = dumped(body);
   }
@@ -142,7 +144,8 @@ class ChatWriter : public Writer {
   const Form form_;
   std::optional<TokenTexts> texts_;
   std::vector<Output> texts_of_;
-  std::vector<Parts> parts_;  ///< by choice
+  std::vector<Parts> parts_;     ///< by choice
+  Json prompt_ = Json::array();  ///< of the prompt's tokens
 };
 
 }  // namespace
@@ -161,6 +164,10 @@ std::unique_ptr<Answer> chat_completions(const Models& models, std::string_view 
   const int64_t top = body.integer("top_logprobs", 0, 20).value_or(0);
   if (top > 0 && !form.logprobs) reject("top_logprobs", "is for log-probabilities: set \"logprobs\"");
   if (form.logprobs) chat.options.set("logprobs", top);
+  if (const auto of_prompt = prompt_logprobs_of(body, form.streaming)) {
+    form.prompt_logprobs = true;
+    chat.options.set("prompt_logprobs", *of_prompt);
+  }
   chat.options.set("samples", form.choices);
   form.id = new_id("chatcmpl-");
   form.model = chat.named.name;
@@ -168,7 +175,7 @@ std::unique_ptr<Answer> chat_completions(const Models& models, std::string_view 
   std::vector<plait_api::Request> requests;
   requests.push_back(submit(chat));
   std::optional<TokenTexts> texts;
-  if (form.logprobs) texts.emplace(chat.named.served->tokenizer());
+  if (form.logprobs || form.prompt_logprobs) texts.emplace(chat.named.served->tokenizer());
   const int32_t choices = form.choices;
   const bool stream = form.streaming.on;
   return std::make_unique<Generation>(std::move(requests), choices,

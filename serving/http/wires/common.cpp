@@ -106,6 +106,25 @@ void refuse(const Fields& body, std::initializer_list<Refused> fields) {
   }
 }
 
+std::optional<int64_t> prompt_logprobs_of(const Fields& body, const Streaming& streaming) {
+  const std::optional<int64_t> out = body.integer("prompt_logprobs", 0, 20);
+  if (out && streaming.on)
+    reject(body.path("prompt_logprobs"),
+           "is not for streams: leave \"stream\" out, or echo a completion's \"logprobs\"");
+  return out;
+}
+
+Json prompt_logprob(const plait_event& event, const TokenTexts& texts) {
+  if (std::isnan(event.logprob)) return nullptr;
+  Json out = Json::object();
+  const auto add = [&](int32_t token, float logprob) {
+    out[std::to_string(token)] = {{"logprob", logprob}, {"decoded_token", texts.text(token)}};
+  };
+  for (int32_t i = 0; i < event.top_count; ++i) add(event.top_tokens[i], event.top_logprobs[i]);
+  add(event.token, event.logprob);
+  return out;
+}
+
 static bool is_ids(const Json& value) {
   return value.is_array() && !value.empty() && value.front().is_number_integer();
 }

@@ -1,5 +1,6 @@
 #pragma once
 // What the wires have in common.
+#include <optional>
 #include <vector>
 
 #include "serving/http/wires/wire.h"
@@ -58,6 +59,9 @@ void write_frame(const Json& frame, std::string& out);
 /// The end of a stream. `last`: a chunk without choices, for the usage if it was asked for.
 void end_stream(const Streaming& streaming, Json last, const Totals& totals, std::string& out);
 
+/// "prompt_logprobs", vLLM's: how many of the most likely tokens next to each of the prompt. Not for streams. Throws HttpError(400).
+std::optional<int64_t> prompt_logprobs_of(const Fields& body, const Streaming& streaming);
+
 /// The texts of tokens, for log-probabilities.
 class TokenTexts {
  public:
@@ -69,5 +73,9 @@ class TokenTexts {
  private:
   plait_api::Tokenizer tokenizer_;
 };
+
+/// A token of a prompt in the form of vLLM's prompt_logprobs: by id, its log-probability and those of the most likely ones; null of the
+/// first.
+Json prompt_logprob(const plait_event& event, const TokenTexts& texts);
 
 }  // namespace plait::http

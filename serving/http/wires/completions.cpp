@@ -84,20 +84,10 @@ class CompletionWriter : public Writer {
 
   void add_prompt(size_t at, const plait_event& event) {
     Output& own = outputs_[at];
-    if (form_.prompt_logprobs) own.by_id.push_back(by_id(event));
+    if (form_.prompt_logprobs) own.by_id.push_back(prompt_logprob(event, *texts_));
     if (!form_.echo_logprobs) return;
     add_logprob(event, std::min(own.echoed, own.length), own.prompt);
     own.echoed += characters(texts_->shown(event.token));
-  }
-  Json by_id(const plait_event& event) const {
-    if (std::isnan(event.logprob)) return nullptr;
-    Json out = Json::object();
-    const auto add = [&](int32_t token, float logprob) {
-      out[std::to_string(token)] = {{"logprob", logprob}, {"decoded_token", texts_->text(token)}};
-    };
-    for (int32_t i = 0; i < event.top_count; ++i) add(event.top_tokens[i], event.top_logprobs[i]);
-    add(event.token, event.logprob);
-    return out;
   }
   Json logprobs_of(size_t at) const {
     if (!form_.echo_logprobs) return outputs_[at].logprobs;
@@ -164,8 +154,7 @@ std::unique_ptr<Answer> completions(const Models& models, std::string_view text)
     options.set("logprobs", *top);
     if (echo) of_prompt = *top;
   }
-  if (const auto top = body.integer("prompt_logprobs", 0, 20)) {
-    if (form.streaming.on) reject("prompt_logprobs", "is not for streams: set \"echo\" and \"logprobs\"");
+  if (const auto top = prompt_logprobs_of(body, form.streaming)) {
     form.prompt_logprobs = true;
     of_prompt = std::max(of_prompt, *top);
   }

@@ -1,6 +1,10 @@
 #include "serving/http/wires/tools.h"
 
+#include <cctype>
+
 #include "serving/http/base/failure.h"
+#include "serving/http/wires/lark.h"
+#include "serving/http/wires/tag_rules.h"
 
 namespace plait::http {
 namespace {
@@ -31,51 +35,6 @@ const OrderedJson& function_of(const OrderedJson& tool, const std::string& path)
   return *function;
 }
 
-/// Lark text that matches the mark: texts, and special tokens by number.
-std::string lark_of(const std::string& mark, const plait_api::Tokenizer& tokenizer) {
-  std::string out, text;
-  const auto flush = [&] {
-    if (!text.empty()) out += dumped(Json(text)) + " ";
-    text.clear();
-  };
-  // Special tokens are found one by one, since tokens of the text around them depend on it.
-  for (size_t at = 0; at < mark.size();) {
-    size_t taken = 0;
-    for (const int32_t id : tokenizer.encode(mark.substr(at), false)) {
-      const std::string piece = tokenizer.decode({id}, false);
-      if (!piece.empty() && tokenizer.decode({id}, true).empty()) {
-        const size_t found = mark.find(piece, at);
-        if (found == std::string::npos) continue;
-        text += mark.substr(at, found - at);
-        flush();
-        out += "<[" + std::to_string(id) + "]> ";
-        taken = found + piece.size() - at;
-        break;
-      }
-    }
-    if (taken == 0) {
-      text += mark.substr(at);
-      break;
-    }
-    at += taken;
-  }
-  flush();
-  return out;
-}
-
-/// As `lark_of`, with an id that the template wrote as any of nine letters and digits, as Mistral's are.
-std::string lark_with_ids(const std::string& mark, const plait_api::Tokenizer& tokenizer) {
-  const std::string id = "PLAITID00";
-  const size_t at = mark.find(id);
-  if (at == std::string::npos) return lark_of(mark, tokenizer);
-  return lark_of(mark.substr(0, at), tokenizer) + "/[a-zA-Z0-9]{9}/ " +
-         lark_with_ids(mark.substr(at + id.size()), tokenizer);
-}
-
-bool has_special(const std::string& mark, const plait_api::Tokenizer& tokenizer) {
-  return lark_of(mark, tokenizer).find("<[") != std::string::npos;
-}
-
 /// Whether the assistant's turn begins within a thought.
 bool begins_thinking(const ToolFormat& format, const Named& named, const std::string& variables) {
   if (format.think_end.empty()) return false;
@@ -95,6 +54,11 @@ bool begins_thinking(const ToolFormat& format, const Named& named, const std::st
   return !begin.empty() && trimmed(prompt).ends_with(begin);
 }
 
+ArgumentTypes types_of_function(const OrderedJson& function) {
+  const auto parameters = function.find("parameters");
+  return parameters == function.end() ? ArgumentTypes() : argument_types(*parameters);
+}
+
 void read_choice(const Fields& body, Tools& out) {
   const Json* choice = body.find("tool_choice");
   if (!choice) return;
@@ -109,7 +73,7 @@ void read_choice(const Fields& body, Tools& out) {
   const Fields fields(*choice, "tool_choice");
   const std::string name = Fields(fields.required("function"), "tool_choice.function").required_text("name");
   if (out.names.count(name) == 0) reject("tool_choice.function.name", "\"" + name + "\" is not one of the tools");
-  out.names = {name};
+  std::erase_if(out.names, [&](const auto& one) { return one.first != name; });
   out.required = true;
 }
 
@@ -125,8 +89,10 @@ Tools tools_of(std::string_view text, const Fields& body, const Named& named, co
     if (ordered.size() > most_tools)
       reject("tools",
              "has " + std::to_string(ordered.size()) + " tools, expected at most " + std::to_string(most_tools));
-    for (size_t i = 0; i < ordered.size(); ++i)
-      out.names.insert(function_of(ordered[i], "tools[" + std::to_string(i) + "]").at("name").get<std::string>());
+    for (size_t i = 0; i < ordered.size(); ++i) {
+      const OrderedJson& function = function_of(ordered[i], "tools[" + std::to_string(i) + "]");
+      out.names.emplace(function.at("name").get<std::string>(), types_of_function(function));
+    }
     out.list = written(ordered);
   }
   if (out.list.empty() && body.find("tool_choice")) {
@@ -146,8 +112,7 @@ Tools tools_of(std::string_view text, const Fields& body, const Named& named, co
   for (const std::string& mark : {format.think_begin, format.think_end})
     out.special_text |= has_special(mark, tokenizer);
   if (!out.names.empty())
-    for (const std::string& mark : {format.begin, format.between, format.next, format.end})
-      out.special_text |= has_special(mark, tokenizer);
+    for (const std::string& mark : format.marks()) out.special_text |= has_special(mark, tokenizer);
   return out;
 }
 
@@ -173,28 +138,82 @@ std::string rules_of_calls(const OrderedJson& list, const Tools& tools, const pl
     if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", blanks}};
     const std::string rule = "call_" + std::to_string(i);
     calls += (calls.empty() ? "" : " | ") + rule;
-    rules += rule + ": " + dumped(Json(name)) + " " + lark_with_ids(tools.format.between, tokenizer) + "%json " +
-             written(schema) + "\n";
+    rules += rule + ": " + lark_text(name) + " " + lark_with_ids(tools.format.between, tokenizer);
+    if (!tools.format.tags) {
+      rules += "%json " + written(schema) + "\n";
+      continue;
+    }
+    const std::string arguments = rule + "_arguments", path = "tools[" + std::to_string(i) + "].function.parameters";
+    rules += arguments + "\n" + tag_rules(arguments, schema, path, tools.format, tokenizer);
   }
   return "call: " + calls + "\n" + rules;
 }
 
-/// Any text, in which the mark that begins a call is followed by calls; "" if there is no such mark, or none that a grammar can find.
-std::string start_of_free_text(const Tools& tools, const plait_api::Tokenizer& tokenizer, const std::string& calls) {
+/// Text up to a mark's end, where the mark first stands.
+struct Until {
+  std::string use, rules;
+};
+
+/// One terminal: with two, the lexer's longest first one would take the beginning of the mark. `name`: of the terminal.
+Until until(const std::string& name, const std::string& mark, const plait_api::Tokenizer& tokenizer) {
+  const std::string core = trimmed_mark(mark), any = lark_any;
+  // Text has no special tokens, so that one ends it.
+  if (has_special(core, tokenizer)) return {name + "? " + lark_of(core, tokenizer), name + ": /(.|\\n)+/\n"};
+  const std::string text = lark_text(core);
+  return {name + " ", name + ": ( " + any + " " + text + " ) & ~( " + any + " " + text + " /(.|\\n)+/ )\n"};
+}
+
+/// The rule `main`: any text, in which the mark that begins a call is followed by calls; "" if none that a grammar can find begins them.
+std::string marked_text(const Tools& tools, const plait_api::Tokenizer& tokenizer, const std::string& calls) {
   const ToolFormat& format = tools.format;
-  const std::string lead = format.lead();
-  if (lead.empty()) return {};
-  const std::string mark = lark_of(lead, tokenizer);
+  const std::string lead = format.lead(), mark = lark_of(lead, tokenizer);
   const bool special = mark.starts_with("<[");
   if (!special && mark.find("<[") != std::string::npos) return {};
   const std::string rest = format.begin.substr(format.begin.find(lead) + lead.size());
   const std::string after = lark_with_ids(rest, tokenizer) + calls;
   // Text has no special tokens, so that one ends it; any other mark ends it where it first stands.
-  const std::string turn = special ? "TEXT? " + mark + after : "lead " + after;
-  std::string out = "start: " + std::string(tools.thinking ? "( thought main )? TEXT?\nmain: " : "") + "( " + turn +
-                    (tools.parallel ? ")*" : ")?") + " TEXT?\nTEXT: /(.|\\n)+/\n";
-  if (!special) out += "lead[suffix=" + dumped(Json(lead)) + "]: /(.|\\n)*/\n";
+  const Until before = until(special ? "TEXT" : "LEAD", lead, tokenizer);
+  std::string out = "main: ( " + before.use + after + (tools.parallel ? ")*" : ")?") + " TEXT?\n" + before.rules;
+  if (!special)
+    out += std::string("TEXT: /(.|\\n)+/ & ~( ") + lark_any + " " + lark_text(lead) + " " + lark_any + " )\n";
   return out;
+}
+
+/// As above, of calls that are objects at the beginning, or after another: text that does not begin as they do, or calls. A text may begin
+/// with neither a brace nor a bracket, then, nor with what joins two calls; nor as a thought, which stands before all else.
+std::string unmarked_text(const Tools& tools, const plait_api::Tokenizer& tokenizer, const std::string& calls) {
+  const ToolFormat& format = tools.format;
+  std::string begins = "\\[{";
+  const size_t close = format.next.rfind('}', format.next.rfind('{'));
+  const size_t join = close == std::string::npos ? format.next.size() : after_blanks(format.next, close + 1);
+  if (join < format.next.size() && std::ispunct(static_cast<unsigned char>(format.next[join])))
+    begins += std::string("\\") + format.next[join];
+  std::string out = "main: ( BLANKS? " + lark_with_ids(format.begin, tokenizer) + calls +
+                    (tools.parallel ? ")*" : ")?") + " OTHER?\nBLANKS: /[ \\n\\r\\t]{1,64}/\n" +
+                    "OTHER: /[ \\n\\r\\t]*[^ \\n\\r\\t" + begins + "](.|\\n)*/";
+  const std::string think = trimmed_mark(format.think_begin);
+  if (!think.empty() && !has_special(think, tokenizer))
+    out += " & ~( /[ \\n\\r\\t]*/ " + lark_text(think) + " " + lark_any + " )";
+  return out + "\n";
+}
+
+/// Any text with calls that are calls, after a thought or without one; "" if that cannot be told.
+std::string start_of_free_text(const Tools& tools, const plait_api::Tokenizer& tokenizer, const std::string& calls) {
+  const ToolFormat& format = tools.format;
+  const bool marked = !format.lead().empty();
+  const std::string main = marked ? marked_text(tools, tokenizer, calls) : unmarked_text(tools, tokenizer, calls);
+  if (main.empty()) return main;
+  const std::string begin = trimmed_mark(format.think_begin), end = trimmed_mark(format.think_end), any = lark_any;
+  const Until thought = until("THOUGHT", end, tokenizer);
+  if (tools.thinking) {  // it may not come to an end
+    std::string start = "start: ( " + thought.use + "main | UNENDED )?\nUNENDED: /(.|\\n)+/";
+    if (!has_special(end, tokenizer)) start += " & ~( " + any + " " + lark_text(end) + " " + any + " )";
+    return start + "\n" + thought.rules + main;
+  }
+  // Between marks a thought is a part of the text, if it is made of text.
+  if (begin.empty() || end.empty() || (marked && !has_special(begin, tokenizer))) return "start: main\n" + main;
+  return "start: ( BEFORE? " + lark_of(begin, tokenizer) + thought.use + ")? main\nBEFORE: /[ \\n\\r\\t]{1,64}/\n" +
+         thought.rules + main;
 }
 
 }  // namespace
@@ -208,11 +227,18 @@ Structure structure_of_calls(std::string_view text, const Tools& tools, const Na
   std::string calls = "call ";
   if (format.many() && tools.parallel) calls += "( " + lark_with_ids(format.next, tokenizer) + "call )* ";
   calls += lark_with_ids(format.end, tokenizer);
-  std::string start = "start: " + std::string(tools.thinking ? "thought " : "") +
-                      lark_with_ids(format.begin, tokenizer) + calls + "\n";
-  if (!tools.required) start = start_of_free_text(tools, tokenizer, calls);
-  if (start.empty()) return structure;
-  if (tools.thinking) start += "thought[suffix=" + dumped(Json(format.think_end)) + "]: /(.|\\n)*/\n";
+  std::string start;
+  if (!tools.required) {
+    start = start_of_free_text(tools, tokenizer, calls);
+    if (start.empty()) return structure;
+  } else if (tools.thinking) {
+    const Until thought = until("THOUGHT", format.think_end, tokenizer);
+    const std::string after = format.think_end.substr(format.think_end.find_last_not_of(" \n") + 1);
+    start = "start: " + thought.use + lark_of(after, tokenizer) + lark_with_ids(format.begin, tokenizer) + calls +
+            "\n" + thought.rules;
+  } else {
+    start = "start: " + lark_with_ids(format.begin, tokenizer) + calls + "\n";
+  }
   return {"grammar", start + rules_of_calls(list, tools, tokenizer), "tools"};
 }
 

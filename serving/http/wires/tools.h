@@ -1,6 +1,5 @@
 #pragma once
 // Tools of a chat: what a body offers, what bounds the answer to calls of them, and how the model writes calls and thoughts.
-#include <set>
 #include <string>
 
 #include "serving/http/base/tool_parser.h"
@@ -9,10 +8,10 @@
 namespace plait::http {
 
 struct Tools {
-  std::string list;             ///< JSON for the chat template; "": none
-  std::set<std::string> names;  ///< that may be called; empty: calls are text
-  bool required = false;        ///< the answer is calls, by a grammar
-  bool strict = false;          ///< of one that may be called: its calls follow its schema, also where they are not required
+  std::string list;       ///< JSON for the chat template; "": none
+  Callable names;         ///< that may be called; empty: calls are text
+  bool required = false;  ///< the answer is calls, by a grammar
+  bool strict = false;  ///< of one that may be called: its calls follow its schema, also where they are not required
   bool parallel = true;
   ToolFormat format;
   bool thinking = false;      ///< the prompt ends within a thought

@@ -1,6 +1,7 @@
 // What a chat template or a tokenizer.json of a stranger may take: memory, time, and neither the process nor the host's
 // thread for longer than its limits.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -219,6 +220,45 @@ TEST(TextLimits, ALongConversationRaisesThem) {
   text.back() = '.';
   EXPECT_EQ(tokenizer.render_chat({.messages = R"([{"content":")" + text + R"("}])"}).size(), text.size());
   EXPECT_EQ(make(byte_level()).decode(make(byte_level()).encode(text, false)).size(), text.size());
+}
+
+/// Keeps this thread, and those that it starts, on one processor.
+void stay_on_one_processor() {
+  cpu_set_t all, one;
+  CPU_ZERO(&all);
+  CPU_ZERO(&one);
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+// The limit is three times what the call takes by itself. Among six others on one processor it takes seven times as long.
+TEST(TextLimits, ABusyMachineEndsNoCall) {
+  const char* text = "{% for i in range(1500) %}{% for j in range(99) %}{{ 'a' ~ j }}{% endfor %}{% endfor %}";
+  double alone = 1e9;
+  for (int round = 0; round < 3; ++round) {
+    const Outcome out = render(text, {64 << 20, 60000});
+    ASSERT_EQ(out.code, Code::ok) << out.message;
+    alone = std::min(alone, out.milliseconds);
+  }
+  std::atomic<bool> over{false};
+  Outcome out;
+  std::thread busy([&] {
+    stay_on_one_processor();
+    std::vector<std::thread> others;
+    for (int i = 0; i < 6; ++i)
+      others.emplace_back([&] {
+        while (!over) continue;
+      });
+    out = render(text, {64 << 20, static_cast<uint64_t>(3 * alone) + 1});
+    over = true;
+    for (std::thread& other : others) other.join();
+  });
+  busy.join();
+  EXPECT_EQ(out.code, Code::ok) << out.message;
+  EXPECT_GT(out.milliseconds, 2 * alone) << "the machine was not busy";
 }
 
 /// How long `body` goes on after another thread cancelled; the best of some, for the machine may be busy.

@@ -19,6 +19,8 @@ use crate::error::{Code, Result, TextError};
 pub struct Budget<'a> {
     /// Most bytes held at once, counted from the beginning of the call.
     pub bytes: u64,
+    /// Of processor time, in which a thread that waits for a processor is not charged: half of it at least, on a machine that is
+    /// busy with other work.
     pub milliseconds: u64,
     /// The call is cancelled when this changes.
     pub cancels: Option<&'a AtomicU32>,
@@ -40,7 +42,11 @@ struct Account {
     /// Allocated minus freed since the beginning; frees of older memory make it negative.
     held: Cell<i64>,
     most: Cell<i64>,
-    /// On the coarse monotonic clock, in nanoseconds.
+    /// On the coarse monotonic clock, in nanoseconds: when to look at the thread's processor time. That costs a call of the system,
+    /// as much as a mask: the clock is not read at the beginning, but once half of the time has passed.
+    look_at: Cell<u64>,
+    half: Cell<u64>,
+    /// On the clock of the thread's processor time, in nanoseconds; 0: not read yet.
     deadline: Cell<u64>,
     cancels: Cell<*const AtomicU32>,
     cancels_before: Cell<u32>,
@@ -56,6 +62,8 @@ thread_local! {
             active: Cell::new(false),
             held: Cell::new(0),
             most: Cell::new(0),
+            look_at: Cell::new(0),
+            half: Cell::new(0),
             deadline: Cell::new(0),
             cancels: Cell::new(null()),
             cancels_before: Cell::new(0),
@@ -167,13 +175,29 @@ impl Account {
         if !cancels.is_null() && unsafe { &*cancels }.load(Relaxed) != self.cancels_before.get() {
             return Some(Stop::Cancelled);
         }
-        (look && now() > self.deadline.get()).then_some(Stop::Time)
+        (look && self.is_late()).then_some(Stop::Time)
+    }
+
+    /// A thread has no more processor time than time has passed, so that there is nothing to look at before.
+    fn is_late(&self) -> bool {
+        let now = now();
+        if now <= self.look_at.get() {
+            return false;
+        }
+        if self.deadline.get() == 0 {
+            self.deadline.set(processor_time().saturating_add(self.half.get()));
+        }
+        let left = self.deadline.get().saturating_sub(processor_time());
+        self.look_at.set(now.saturating_add(left));
+        left == 0
     }
 
     fn begin(&self, budget: &Budget) {
         self.held.set(0);
         self.most.set(i64::try_from(budget.bytes).unwrap_or(i64::MAX));
-        self.deadline.set(now().saturating_add(budget.milliseconds.saturating_mul(1_000_000)));
+        self.half.set(budget.milliseconds.saturating_mul(500_000));
+        self.look_at.set(now().saturating_add(self.half.get()));
+        self.deadline.set(0);
         self.cancels.set(budget.cancels.map_or(null(), |cancels| cancels));
         self.cancels_before.set(budget.cancels.map_or(0, |cancels| cancels.load(Relaxed)));
         self.stop.set(None);
@@ -189,10 +213,19 @@ impl Account {
 
 /// Nanoseconds; 4 ms steps, and a quarter of the cost of the exact clock.
 fn now() -> u64 {
+    nanoseconds(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+/// Nanoseconds that this thread ran.
+fn processor_time() -> u64 {
+    nanoseconds(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn nanoseconds(clock: libc::clockid_t) -> u64 {
     // SAFETY: `clock_gettime` writes the timespec it is given.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time);
+        libc::clock_gettime(clock, &mut time);
         time
     };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
