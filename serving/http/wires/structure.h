@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "serving/http/base/failure.h"
 #include "serving/http/wires/common.h"
 
 namespace plait::http {
