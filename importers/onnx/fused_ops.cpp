@@ -87,7 +87,9 @@ void become_attention(OldNode& old, const AttentionOperands& given) {
   const Attributes attributes = old.node.attributes;
   const int64_t heads = attributes.integer("num_heads", 0);
   const std::array<int64_t, 3>& parts = given.parts;
-  if (heads < 1 || parts[0] < 1 || parts[2] < 1 || parts[0] % heads || parts[1] != parts[0] || parts[2] % heads)
+  constexpr int64_t most = int64_t{1} << 40;
+  if (heads < 1 || std::max(parts[0], parts[2]) > most ||
+      parts[0] < 1 || parts[2] < 1 || parts[0] % heads || parts[1] != parts[0] || parts[2] % heads)
     throw Error(Code::bad_model, cat("queries, keys and values of ", parts[0], ", ", parts[1], " and ", parts[2],
                                      " columns do not divide into ", heads, " heads"));
   if (attributes.integer("do_rotary", 0))

@@ -235,7 +235,7 @@ void convert_matmul_bnb4(OldNode& old) {
   const int64_t k = given.integer("K"), n = given.integer("N"), block = given.integer("block_size"),
                 kind = given.integer("quant_type");
   constexpr int64_t most = int64_t{1} << 40;
-  if (k < 1 || n < 1 || block < 1 || k > most / n)
+  if (k < 1 || n < 1 || block < 1 || block > most || k > most / n)
     throw Error(Code::bad_model, cat("attributes K ", k, ", N ", n, " and block_size ", block, " are no sizes"));
   if (kind != 0 && kind != 1)
     throw Error(Code::bad_model, cat("attribute \"quant_type\" is ", kind, ", expected 0 (FP4) or 1 (NF4)"));

@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 
-import onnx_file
 from differential_test import ROOT, Plait, Refused, has_onnxruntime
 from encoders_test import GRAPHS as ENCODERS
 from encoders_test import IDS, MASK, Session, operands, table
@@ -242,6 +241,7 @@ def worst_error(plait, model, quantized):
 
 
 def faults_of(plait, name, folder):
+    import onnx_file
     make, wanted = MODELS[name]
     model, quantized = make(), name == "quantized_net"
     file = optimized(model, "ENABLE_EXTENDED", folder)
