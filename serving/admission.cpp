@@ -20,8 +20,11 @@ void Admission::add(Job job) {
     refuse(cat("the queue is full: ", tokens_, " tokens of prompts wait, of at most ", options_.queue_tokens),
            "queue_tokens");
   const double most = std::chrono::duration<double>(options_.queue_wait).count();
-  if (most > 0 && wait > most)
-    refuse(cat("the request would wait for about ", wait, " s, longer than ", most, " s"), "queue_wait_ms");
+  // One that need not wait is taken however long its prompt is.
+  if (const double own = forecast_.prompt_seconds(prompt); most > 0 && wait > 0 && wait + own > most)
+    refuse(cat("the request would wait for about ", wait, " s, and for its prompt ", own, " s: longer than ", most,
+               " s"),
+           "queue_wait_ms");
   tokens_ += prompt;
   jobs_.push_back(std::move(job));
 }

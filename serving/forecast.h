@@ -24,6 +24,8 @@ class Forecast {
 
   /// Tokens of a prompt that is not begun which will not be in the cache.
   double uncached(int64_t prompt) const { return static_cast<double>(prompt) * uncached_; }
+  /// Seconds that a prompt which is not begun takes.
+  double prompt_seconds(int64_t prompt) const { return uncached(prompt) * prompt_token_s_; }
   /// Tokens that a sample of at most `most` will still make after `made`: to its limit, as often as answers reach it, and otherwise to
   /// the length of those that ended earlier.
   double left(int64_t most, int64_t made) const;

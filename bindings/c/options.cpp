@@ -85,8 +85,8 @@ constexpr OptionRow rows[] = {
     {"queue_tokens", Type::integer, for_generator, "0",
      "maximum tokens of the prompts that wait; further requests are refused as OVERLOADED; 0: no limit", 0, huge},
     {"queue_wait_ms", Type::integer, for_generator, "0",
-     "longest expected wait until a prompt is begun, by what those before it still need; requests that would wait longer are refused as "
-     "OVERLOADED; 0: no limit", 0, huge},
+     "longest expected wait, by what requests before it still need, and time of the prompt; requests that must wait and would take longer "
+     "are refused as OVERLOADED; 0: no limit", 0, huge},
     {"overtakes", Type::integer, for_generator, "32",
      "later requests that may start before a waiting one, by their priority or because it does not fit yet; then it is next", 0, 1 << 20},
     {"step_ms", Type::integer, for_generator, "0",

@@ -14,7 +14,8 @@ using emulated::address_sanitized;
 using emulated::thread_sanitized;
 
 #if defined(PLAIT_THREAD_SANITIZED)
-extern "C" const char* __tsan_default_options() { return "halt_on_error=1:exitcode=66"; }
+// Visible: GCC's runtime is a library that looks it up.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() { return "halt_on_error=1:exitcode=66"; }
 #endif
 
 constexpr int threads = 64;
