@@ -5,22 +5,19 @@
 #include <utility>
 #include <vector>
 
+#include "serving/moving_mean.h"
+
 namespace plait {
 
-static void follow(double& mean, double value) {
-  constexpr double weight = 1.0 / 8;
-  mean = mean > 0 ? mean + weight * (value - mean) : value;
-}
-
 void Forecast::began(int64_t prompt, int64_t cached) {
-  if (prompt > 0) follow(uncached_, static_cast<double>(prompt - cached) / static_cast<double>(prompt));
+  if (prompt > 0) follow_share(uncached_, static_cast<double>(prompt - cached) / static_cast<double>(prompt));
 }
 
 void Forecast::ended(int64_t tokens, int64_t most, double seconds) {
   if (tokens == 0) return;
   follow(new_token_s_, seconds / static_cast<double>(std::max<int64_t>(tokens - 1, 1)));
   const bool early = tokens < most;
-  follow(early_, early ? 1 : 0);
+  follow_share(early_, early ? 1 : 0);
   if (early) follow(early_tokens_, static_cast<double>(tokens));
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "serving/moving_mean.h"
+
 namespace plait {
 
 /// Learns from the steps' times: a step takes the time of its decodes, and of each token of a prompt. For one thread.
@@ -31,11 +33,6 @@ class StepGoal {
   }
 
  private:
-  static void follow(double& mean, double value) {
-    constexpr double weight = 1.0 / 8;
-    mean = mean > 0 ? mean + weight * (value - mean) : value;
-  }
-
   const double seconds_;
   double decode_s_ = 0, token_s_ = 0;  ///< moving averages; 0: not known
 };
