@@ -122,7 +122,8 @@ bool fused_matmul(Spelling& to) {
     if (rank < 2) return false;
     std::vector<int64_t> order(rank);
     std::iota(order.begin(), order.end(), 0);
-    if (old.integer(k ? "transBatchB" : "transBatchA", 0)) std::rotate(order.begin(), order.begin() + 1, order.end() - 1);
+    if (old.integer(k ? "transBatchB" : "transBatchA", 0))
+      std::rotate(order.begin(), order.begin() + 1, order.end() - 1);
     if (old.integer(k ? "transB" : "transA", 0)) std::swap(order[rank - 1], order[rank - 2]);
     if (std::is_sorted(order.begin(), order.end())) continue;
     Attributes attributes;
@@ -419,28 +420,25 @@ const Spellers& plain_spellers() {
   return all;
 }
 
+/// Of a decoder: these too, and what is found in its layers.
 const Spellers& spellers() {
-  static const Spellers all = {
-      {"SimplifiedLayerNormalization", simplified_norm},
-      {"com.microsoft.SimplifiedLayerNormalization", simplified_norm},
-      {"com.microsoft.SkipSimplifiedLayerNormalization", skip_norm},
-      {"com.microsoft.SkipLayerNormalization", skip_norm},
-      {"com.microsoft.Gelu", gelu},
-      {"com.microsoft.FastGelu", gelu},
-      {"com.microsoft.BiasGelu", gelu},
-      {"com.microsoft.QuickGelu", quick_gelu},
-      {"com.microsoft.FusedMatMul", fused_matmul},
-      {"com.microsoft.RotaryEmbedding", rotary},
-      {"com.microsoft.MultiHeadAttention", multi_head},
-      {"RotaryEmbedding", rotary},
-      {"Slice", strided_slice},
-      {"Squeeze", squeeze},
-      {"Reshape", copies_apart},
-      {"ReduceMax", reduction},
-      {"ReduceMean", reduction},
-      {"ReduceMin", reduction},
-      {"ReduceSum", reduction},
-  };
+  static const Spellers all = [] {
+    Spellers rows = {
+        {"com.microsoft.QuickGelu", quick_gelu},
+        {"com.microsoft.RotaryEmbedding", rotary},
+        {"com.microsoft.MultiHeadAttention", multi_head},
+        {"RotaryEmbedding", rotary},
+        {"Slice", strided_slice},
+        {"Squeeze", squeeze},
+        {"Reshape", copies_apart},
+        {"ReduceMax", reduction},
+        {"ReduceMean", reduction},
+        {"ReduceMin", reduction},
+        {"ReduceSum", reduction},
+    };
+    rows.insert(plain_spellers().begin(), plain_spellers().end());  // but for those that have a row here
+    return rows;
+  }();
   return all;
 }
 
