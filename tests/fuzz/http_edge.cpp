@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -80,8 +81,8 @@ std::string sent_back(const std::string& data, Clock::duration limit, bool& clos
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   Edge::socket_path().copy(address.sun_path, sizeof address.sun_path - 1);
-  if (handle < 0 || connect(handle, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    broken("the server takes no connection");
+  while (handle < 0 || connect(handle, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    if (handle < 0 || errno != EINTR) broken("the server takes no connection");
   const Clock::time_point end = Clock::now() + limit;
   std::string out;
   closed = false;
@@ -89,7 +90,9 @@ std::string sent_back(const std::string& data, Clock::duration limit, bool& clos
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) break;
     pollfd wanted{handle, static_cast<short>(POLLIN | (sent < data.size() ? POLLOUT : 0)), 0};
-    if (poll(&wanted, 1, static_cast<int>(left)) <= 0) break;
+    const int ready = poll(&wanted, 1, static_cast<int>(left));
+    if (ready < 0 && errno == EINTR) continue;  // libFuzzer's alarm, every timeout / 2 + 1 seconds
+    if (ready <= 0) break;
     if (wanted.revents & POLLOUT) {
       const ssize_t count = send(handle, data.data() + sent, data.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
       sent = count > 0 ? sent + static_cast<size_t>(count) : data.size();
