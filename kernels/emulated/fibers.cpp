@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -42,8 +43,10 @@ struct Warp {
   void* results[warp_lanes];
 };
 
+/// Most often the very same literals: their text is compared only where it stands twice.
+bool same(const char* a, const char* b) { return a == b || !std::strcmp(a, b); }
 bool same(const Meeting& a, const Meeting& b) {
-  return a.where.line == b.where.line && !std::strcmp(a.name, b.name) && !std::strcmp(a.where.file, b.where.file);
+  return a.where.line == b.where.line && same(a.name, b.name) && same(a.where.file, b.where.file);
 }
 
 std::string text_of(const Meeting& meeting) {
@@ -208,15 +211,12 @@ class Block {
     if (!(mask >> me.lane & 1))
       fail("lane " + std::to_string(me.lane) + " is not in the mask of its " + text_of(meeting));
     me.meeting = meeting;
-    for (int lane = 0; lane < warp_lanes; ++lane) {
-      if (!(warp.arrived >> lane & 1)) continue;
-      const Meeting& other = lane_of(me.warp, lane).meeting;
+    if (warp.arrived) {
+      const Meeting& other = lane_of(me.warp, std::countr_zero(warp.arrived)).meeting;
       if (!same(other, meeting) || warp.mask != mask)
         fail("lanes of a warp meet in different operations, or with different masks: " + text_of(other) + " and " +
              text_of(meeting));
-      break;
-    }
-    if (!warp.arrived) {
+    } else {
       std::fill(std::begin(warp.operands), std::end(warp.operands), nullptr);
       warp.mask = mask;
     }
