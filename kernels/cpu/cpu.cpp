@@ -31,6 +31,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_dropout(table, isa);
     add_experts(table, isa);
     add_experts_back(table, isa);
+    add_array_attention(table, isa);
     add_attention(table, isa);
     add_rows(table, isa);
     add_moves(table, isa);

@@ -355,8 +355,9 @@ bool multi_head(Spelling& to) {
     if (seen == no_value) return false;
     float numbers[] = {static_cast<float>(old.real("mask_filter_value", -10000)), 0};
     ValueId hidden = to.graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&numbers[0], 1}));
-    if (mask == no_value) mask = to.graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&numbers[1], 1}));
-    mask = to.add("Where", {seen, mask, hidden});
+    ValueId none = to.graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&numbers[1], 1}));
+    ValueId padding = to.add("Where", {seen, none, hidden});
+    mask = mask == no_value ? padding : to.add("Add", {mask, padding});
   }
   Attributes attributes;
   attributes.set("is_causal", old.integer("unidirectional", 0));
@@ -416,6 +417,7 @@ const Spellers& plain_spellers() {
       {"com.microsoft.BiasGelu", gelu},
       {"com.microsoft.QuickGelu", quick_gelu_steps},
       {"com.microsoft.FusedMatMul", fused_matmul},
+      {"com.microsoft.MultiHeadAttention", multi_head},
   };
   return all;
 }
@@ -426,7 +428,6 @@ const Spellers& spellers() {
     Spellers rows = {
         {"com.microsoft.QuickGelu", quick_gelu},
         {"com.microsoft.RotaryEmbedding", rotary},
-        {"com.microsoft.MultiHeadAttention", multi_head},
         {"RotaryEmbedding", rotary},
         {"Slice", strided_slice},
         {"Squeeze", squeeze},

@@ -5,6 +5,7 @@
 
 namespace plait::cpu {
 
+void add_array_attention(KernelTable& table, Isa isa);
 void add_attention(KernelTable& table, Isa isa);
 void add_packed_attention(KernelTable& table, Isa isa);
 

@@ -176,4 +176,6 @@ def grouped(b, name):
 def multi_head(b, name):
     s, t = b.integer(1, 3), b.integer(1, 4)
     bias = b.new((24,)) if b.chance(0.4) else None
-    return [b.new((2, s, 8)), b.new((2, t, 8)), b.new((2, t, 8)), bias], {"num_heads": 2}, 1
+    padding = b.add(numpy.tri(t, dtype="int32")[b.random.integers(0, t, size=2)]) if b.chance(0.3) else None
+    summand = b.new((b.pick([1, 2]), b.pick([1, 2]), s, t)) if b.chance(0.3) else None
+    return [b.new((2, s, 8)), b.new((2, t, 8)), b.new((2, t, 8)), bias, padding, summand], {"num_heads": 2}, 1
