@@ -55,16 +55,44 @@ std::string qlinear_matmul_dims(const Node&, const std::vector<Type>& in, const 
   return rule_text(operands, {result});
 }
 
-/// C broadcasts to [m, n]. It must be added only once, so k is whole if there is one.
+/// m of a and n of b, where they are known: c is broadcast to them.
+std::pair<std::optional<Dim>, std::optional<Dim>> gemm_sizes(const Attributes& attributes, const Dims* a,
+                                                             const Dims* b) {
+  std::pair<std::optional<Dim>, std::optional<Dim>> out;
+  if (a && a->size() == 2) out.first = (*a)[attributes.integer("transA", 0) ? 1 : 0];
+  if (b && b->size() == 2) out.second = (*b)[attributes.integer("transB", 0) ? 0 : 1];
+  return out;
+}
+
+void infer_gemm(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  const auto [m, n] = gemm_sizes(context.attributes(), context.dims(0), context.dims(1));
+  if (m && n) context.set_dims(0, {*m, *n});
+}
+
+/// C broadcasts to [m, n]. It must be added only once, so k is whole if there is one. A size of C that may be 1 or that of the result
+/// is a factor of its own, and both are whole.
 std::string gemm_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   bool bias = in.size() > 2 && in[2].dims;
   std::string k = bias ? "[k]" : "k", star = bias ? "" : "*";
-  std::string a = node.attributes.integer("transA", 0) ? k + " m" : "m " + k;
-  std::string b = node.attributes.integer("transB", 0) ? "n " + k : k + " n";
   if (bias && in[2].dims->size() > 2) return "";
+  DimNames names{"m", "n"}, added;
+  if (bias) {
+    const Dims& c = *in[2].dims;
+    const auto [m, n] = gemm_sizes(node.attributes, &*in[0].dims, &*in[1].dims);
+    for (size_t i = 0; i < c.size(); ++i) {
+      const size_t axis = 2 - c.size() + i;
+      const std::optional<Dim>& whole_size = axis ? n : m;
+      const bool open = !c[i].is_constant() && (!whole_size || c[i] != *whole_size);
+      added.push_back(is_one(c[i]) ? "1" : open ? whole(cat("c", axis)) : names[axis]);
+      if (open) names[axis] = whole(names[axis]);
+    }
+  }
+  std::string a = node.attributes.integer("transA", 0) ? cat(k, " ", names[0]) : cat(names[0], " ", k);
+  std::string b = node.attributes.integer("transB", 0) ? cat(names[1], " ", k) : cat(k, " ", names[1]);
   std::vector<std::string> operands{star + a, star + b};
-  if (bias) operands.push_back(aligned({"m", "n"}, *in[2].dims));
-  return rule_text(operands, {"m n"});
+  if (bias) operands.push_back(spaced(added));
+  return rule_text(operands, {spaced(names)});
 }
 
 }  // namespace
@@ -79,10 +107,16 @@ void register_matmul(OpSet& ops) {
            .inputs = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", .outputs = "y",
            .dims = "... q [k], , , ... [k] n, , , , -> ... q n", .dims_of = qlinear_matmul_dims, .infer = infer_dtype_of<7>,
            .doc = "matrix product of quantized numbers, quantized again", .since = 21});
-  ops.add({.name = "Gemm", .inputs = "a b c?", .outputs = "y",
-           .attributes = {{"alpha", "float", "1"}, {"beta", "float", "1"}, {"transA", "int", "0"},
-                          {"transB", "int", "0"}},
-           .dims = "m [k], [k] n, n -> m n", .dims_of = gemm_dims, .doc = "alpha a b + beta c", .since = 13});
+  ops.add({.name = "Gemm",
+           .inputs = "a b c?",
+           .outputs = "y",
+           .attributes =
+               {{"alpha", "float", "1"}, {"beta", "float", "1"}, {"transA", "int", "0"}, {"transB", "int", "0"}},
+           .dims = "m [k], [k] n, n -> m n",
+           .dims_of = gemm_dims,
+           .infer = infer_gemm,
+           .doc = "alpha a b + beta c",
+           .since = 13});
   ops.add({.name = "Det", .inputs = "x", .outputs = "y", .dims = "... [n] [n] -> ...", .ranks = "2-",
            .doc = "determinants of the matrices of the last two dims", .since = 22});
 }

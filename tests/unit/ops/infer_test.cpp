@@ -177,6 +177,9 @@ TEST(Infer, Contractions) {
                               attrs({{"transB", int64_t{1}}}))),
             "f32[n, 10]");
   EXPECT_EQ(net.type(net.node("Gemm", {net.input("n 64"), w, net.weight({1, 10})})), "f32[n, 10]");
+  // What is added may have one row or column when it runs.
+  EXPECT_EQ(net.type(net.node("Gemm", {net.input("m 64"), net.input("64 p"), net.input("m n")})), "f32[m, p]");
+  EXPECT_EQ(net.type(net.node("Gemm", {net.input("m 64"), net.input("64 p"), net.input("c")})), "f32[m, p]");
   EXPECT_EQ(net.type(net.node("Einsum", {heads, net.input("b 4 t 16")},
                               attrs({{"equation", std::string("bhqd, bhkd -> bhqk")}}))),
             "f32[b, 4, s, t]");

@@ -162,6 +162,7 @@ TEST(RulesOfNodes, Contractions) {
   // The bias is added once: the summed factor is whole.
   EXPECT_EQ(rule(net, "Gemm", {rows, w, net.weight({8})}), "m [k], [k] n, n -> m n");
   EXPECT_EQ(rule(net, "Gemm", {rows, w, net.weight({1, 8})}), "m [k], [k] n, 1 n -> m n");
+  EXPECT_EQ(rule(net, "Gemm", {rows, w, net.input("c")}), "m [k], [k] [n], [c1] -> m [n]");
   EXPECT_EQ(rule(net, "plait.Linear", {x, net.weight({8, 64})}), "*b s k, *n k -> b s n");
   EXPECT_EQ(rule(net, "plait.Linear", {x, net.weight({8, 64}), net.weight({8})}), "b s [k], n [k], n -> b s n");
   EXPECT_EQ(rule(net, "plait.Linears", {x, net.weight({8, 64}), net.weight({4, 64})}, {}, 2),
