@@ -28,6 +28,7 @@ void register_plait(OpSet& ops);
 void register_collectives(OpSet& ops);
 void register_microsoft(OpSet& ops);
 void register_microsoft_attention(OpSet& ops);
+void register_microsoft_quantized(OpSet& ops);
 void register_microsoft_read_as(OpSet& ops);
 void register_packed_attention(OpSet& ops);
 void register_packed_recurrent(OpSet& ops);

@@ -49,6 +49,7 @@ void register_ops(OpSet& ops) {
                       register_collectives,
                       register_microsoft,
                       register_microsoft_attention,
+                      register_microsoft_quantized,
                       register_microsoft_read_as,
                       register_packed_attention,
                       register_packed_recurrent,

@@ -198,6 +198,47 @@ void convert_scaled_silu(OldNode& old) {
   old.become("CastLike", {old.emit("Swish", {old.emit("Mul", {wide, scale})}), x});
 }
 
+/// Swish of the gate, times up + beta, both limited before; without `up` the gate has both halves. Computed in f32.
+void become_swiglu(OldNode& old, ValueId gate, ValueId up) {
+  const Attributes given = old.node.attributes;
+  if (up == no_value) {
+    Attributes halves = OldNode::with("axis", -1);
+    halves.set("num_outputs", int64_t{2});
+    gate = old.emit("Split", {gate}, std::move(halves));
+    up = old.graph.add_value({});
+    old.graph.nodes.back().outputs.push_back(up);
+  }
+  ValueId left = as_type(old, gate, DType::f32), right = as_type(old, up, DType::f32);
+  if (const double limit = given.real("limit", 0); limit > 0) {
+    const ValueId most = old.scalar_like(limit, left);
+    left = old.emit("Clip", {left, no_value, most});
+    right = old.emit("Clip", {right, old.scalar_like(-limit, right), most});
+  }
+  Attributes swish;
+  swish.set("alpha", given.real("activation_alpha", 1));
+  left = old.emit("Swish", {left}, std::move(swish));
+  if (given.integer("round_activation", 0)) left = as_type(old, old.emit("CastLike", {left, gate}), DType::f32);
+  if (const double beta = given.real("activation_beta", 0); beta != 0)
+    right = old.emit("Add", {right, old.scalar_like(beta, right)});
+  old.become("CastLike", {old.emit("Mul", {left, right}), gate});
+}
+
+void convert_swiglu(OldNode& old) { become_swiglu(old, old.required(0), old.input(1)); }
+
+/// x w: the first columns are the router's, the others gate and up.
+void convert_router_gate_up(OldNode& old) {
+  const int64_t router = old.node.attributes.integer("router_size");
+  if (const std::string name = old.node.attributes.string("activation", "swiglu"); name != "swiglu")
+    throw Error(Code::bad_model, cat("attribute \"activation\" is ", quote(name), ", expected \"swiglu\""));
+  if (router < 0) throw Error(Code::bad_model, cat("attribute \"router_size\" is ", router, ", expected 0 or more"));
+  const ValueId product = old.emit("MatMul", {old.required(0), old.required(1)});
+  const ValueId axis = old.ints({-1}), end = old.ints({router});
+  if (old.output(0) != no_value) old.emit("Slice", {product, old.ints({0}), end, axis}, {}, old.output(0));
+  const ValueId both = old.emit("Slice", {product, end, old.ints({INT64_MAX}), axis});
+  old.node.outputs = {old.output(1)};
+  become_swiglu(old, both, no_value);
+}
+
 constexpr Conversion rows_of_layers[] = {
     {"com.microsoft.BiasAdd", convert_bias_add},
     {"com.microsoft.BiasSplitGelu", convert_bias_split_gelu},
@@ -210,8 +251,10 @@ constexpr Conversion rows_of_layers[] = {
     {"com.microsoft.NhwcConv", convert_fused_conv},
     {"com.microsoft.NhwcFusedConv", convert_fused_conv},
     {"com.microsoft.NhwcMaxPool", convert_nhwc_max_pool},
+    {"com.microsoft.RouterGateUpProj", convert_router_gate_up},
     {"com.microsoft.ScaledSiLU", convert_scaled_silu},
     {"com.microsoft.SkipGroupNorm", convert_group_norm},
+    {"com.microsoft.SwiGLU", convert_swiglu},
     {"com.microsoft.TransposeMatMul", convert_transpose_matmul},
 };
 

@@ -4,7 +4,7 @@
 # interrupted run leaves nothing behind. Needs python3 with venv and pip.
 set -eu
 
-packages="onnxruntime==1.31.1 numpy==2.4.6 gguf==0.19.0 PyYAML==6.0.4 tqdm==4.70.1"
+packages="onnxruntime==1.32.0 numpy==2.4.6 gguf==0.19.0 PyYAML==6.0.4 tqdm==4.70.1"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$root/.cache/onnxruntime}
 

@@ -91,6 +91,9 @@ inline void set_int(onnx::NodeProto& node, const std::string& name, int64_t valu
 inline void set_string(onnx::NodeProto& node, const std::string& name, const std::string& value) {
   add_attribute(node, name, onnx::AttributeProto::STRING).set_s(value);
 }
+inline void set_float(onnx::NodeProto& node, const std::string& name, float value) {
+  add_attribute(node, name, onnx::AttributeProto::FLOAT).set_f(value);
+}
 inline void set_ints(onnx::NodeProto& node, const std::string& name, const std::vector<int64_t>& values) {
   auto& attribute = add_attribute(node, name, onnx::AttributeProto::INTS);
   for (int64_t value : values) attribute.add_ints(value);

@@ -302,6 +302,59 @@ TEST(FusedOps, RotaryEmbeddingOfThreePositions) {
   }
 }
 
+TEST(FusedOps, SwiGluOfLimitedHalves) {
+  constexpr size_t rows = 3, inter = 5;
+  const std::vector<float> gate = numbers(rows * inter, 3), up = numbers(rows * inter, 8);
+  std::vector<float> both, expected;
+  for (size_t i = 0; i < rows * inter; ++i) {
+    const double g = std::min<double>(gate[i], 0.75), u = std::clamp<double>(up[i], -0.75, 0.75);
+    expected.push_back(static_cast<float>(g / (1 + std::exp(-1.7 * g)) * (u + 1)));
+  }
+  for (size_t i = 0; i < rows; ++i)
+    for (const auto* half : {&gate, &up})
+      both.insert(both.end(), half->begin() + i * inter, half->begin() + (i + 1) * inter);
+  for (bool packed : {false, true}) {
+    ModelBuilder b(11);
+    b.import_opset("com.microsoft", 1);
+    b.input("gate", {"t", packed ? "10" : "5"});
+    if (!packed) b.input("up", {"t", "5"});
+    auto& node = b.node("SwiGLU", {"gate"}, {"y"}, "com.microsoft");
+    if (!packed) node.add_input("up");
+    for (const auto& [name, value] :
+         {std::pair{"limit", 0.75f}, {"activation_alpha", 1.7f}, {"activation_beta", 1.0f}})
+      set_float(node, name, value);
+    b.output("y");
+    std::vector<std::pair<std::string, Tensor>> inputs{
+        {"gate", packed ? f32({rows, 2 * inter}, both) : f32({rows, inter}, gate)}};
+    if (!packed) inputs.emplace_back("up", f32({rows, inter}, up));
+    expect_near(run(b, inputs)[0], expected);
+  }
+}
+
+TEST(FusedOps, RouterAndGatedHalvesOfOneProduct) {
+  constexpr int64_t rows = 2, k = 4, router = 3, inter = 2, n = router + 2 * inter;
+  const std::vector<float> x = numbers(rows * k, 5), w = numbers(k * n, 6);
+  std::vector<float> scores, activated;
+  for (int64_t i = 0; i < rows; ++i) {
+    double y[n] = {};
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t c = 0; c < k; ++c) y[j] += double{x[i * k + c]} * w[c * n + j];
+    for (int64_t j = 0; j < router; ++j) scores.push_back(static_cast<float>(y[j]));
+    for (int64_t j = router; j < router + inter; ++j)
+      activated.push_back(static_cast<float>(y[j] / (1 + std::exp(-y[j])) * y[j + inter]));
+  }
+  ModelBuilder b(11);
+  b.import_opset("com.microsoft", 1);
+  b.input("x", {"t", "4"});
+  fill(b, "w", {k, n}, w);
+  set_int(b.node("RouterGateUpProj", {"x", "w"}, {"router", "activated"}, "com.microsoft"), "router_size", router);
+  b.output("router");
+  b.output("activated");
+  const std::vector<Tensor> out = run(b, {{"x", f32({rows, k}, x)}});
+  expect_near(out[0], scores);
+  expect_near(out[1], activated);
+}
+
 TEST(FusedOps, GatedNormOfEachHead) {
   constexpr int64_t tokens = 3, heads = 2, d = 4;
   std::vector<float> x = numbers(tokens * heads * d, 1), scale = numbers(d, 2), gate = numbers(tokens * heads * d, 3);
