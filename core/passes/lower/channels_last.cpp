@@ -18,6 +18,8 @@ using Names = std::set<std::string_view>;
 const Names unary{"Abs",       "Cast",      "Celu", "Clip",  "Elu",  "Erf",        "Exp",  "Gelu", "HardSigmoid",
                   "HardSwish", "LeakyRelu", "Log",  "Mish",  "Neg",  "Reciprocal", "Relu", "Selu", "Sigmoid",
                   "Softplus",  "Softsign",  "Sqrt", "Swish", "Tanh", "Floor",      "Ceil", "Round"};
+/// The same, where one scale is for all.
+const Names coding{"QuantizeLinear", "DequantizeLinear"};
 const Names broadcasting{"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Pow", "PRelu"};
 const Names reductions{"ReduceMean",      "ReduceSum", "ReduceMax", "ReduceMin",
                        "ReduceSumSquare", "ReduceL1",  "ReduceL2"};
@@ -141,6 +143,7 @@ class ChannelsLast {
     if (node.op == "Concat") return concatenate(node);
     if (!only_last(node.inputs[0])) return false;
     if (unary.count(node.op)) return keep(node, true);
+    if (coding.count(node.op)) return node.attributes.integer("block_size", 0) == 0 && keep(node, true);
     if (node.op == "MaxPool" || node.op == "AveragePool") return pool(node);
     if (node.op == "GlobalAveragePool" || node.op == "GlobalMaxPool") return pool_all(node);
     if (reductions.count(node.op)) return reduce(node);

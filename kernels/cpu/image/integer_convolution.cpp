@@ -42,17 +42,21 @@ struct IntegerConv {
         fits(group >= 1 && x.shape[1] == read * group && w.shape[0] % group == 0) {}
 
   /// Numbers [j0, j0 + count) of row (channel, tap) of the columns, less the zero point: padding is 0.
-  void column_row(int64_t plane, int64_t tap, int64_t j0, int64_t count, int32_t zero, int16_t* to) const {
+  void column_row(int64_t plane, int64_t tap, int64_t j0, int64_t count, int32_t zero, const CodeLoops& loops,
+                  int16_t* to) const {
     const int64_t width = axes.back().out;
     for (int64_t j = j0; j < j0 + count;) {
       const int64_t first = j % width, last = std::min(width, first + j0 + count - j);
       const WindowRow part = window_row(axes, j / width, tap, first, last);
       if (part.end > part.begin)
-        centre(x, plane * in + part.from, part.step, part.end - part.begin, zero,
+        centre(loops, x, plane * in + part.from, part.step, part.end - part.begin, zero,
                to + (j - j0) + (part.begin - first));
       j += last - first;
     }
   }
+
+  /// Each output channel reads one channel, and sums fit into i32.
+  bool depthwise() const { return read == 1 && taps <= IntegerPlan::deepest; }
 
   const TensorView &x, &w;
   std::vector<WindowAxis> axes;
@@ -60,21 +64,31 @@ struct IntegerConv {
   bool fits;
 };
 
+/// A worker's sums, and what is added to them at once, where each output channel reads one channel.
+struct DepthwiseScratch {
+  static constexpr int64_t columns = 1024, bytes = columns * 6;
+  explicit DepthwiseScratch(std::byte* memory)
+      : sums(reinterpret_cast<int32_t*>(memory)), line(reinterpret_cast<int16_t*>(memory + columns * 4)) {}
+  int32_t* sums;
+  int16_t* line;
+};
+
 template <Isa isa>
 int64_t integer_conv_scratch(const KernelState* state, std::span<const TensorView> inputs,
                              std::span<const TensorView> outputs, int threads) {
   const IntegerConv conv(*static_cast<const IntegerConvState*>(state), inputs, outputs[0]);
+  if (conv.depthwise()) return threads * DepthwiseScratch::bytes;
   return IntegerPlan(integer_tiles(isa), conv.made, conv.read * conv.taps).bytes(threads);
 }
 
-/// Sums to 8-bit numbers: each times the scale of its channel, rounded to even, plus the zero point.
-template <class Code>
-void store_codes(const int64_t* sums, int64_t count, int64_t bias, float scale, int32_t zero, Code* to) {
+/// Sums to 8-bit numbers, which may leave i32 with their bias: each times the scale of its channel, rounded to even, plus the zero point.
+template <class Sum, class Code>
+void store_codes(const Sum* sums, int64_t count, int64_t bias, float scale, int32_t zero, Code* to) {
   constexpr float low = std::numeric_limits<Code>::min(), high = std::numeric_limits<Code>::max();
   constexpr float magic = 12582912;  // 1.5 2^23: the sum has no fraction
   const auto shift = static_cast<float>(zero);
   for (int64_t j = 0; j < count; ++j) {
-    const float value = static_cast<float>(sums[j] + bias) * scale;
+    const float value = static_cast<float>(static_cast<int64_t>(sums[j]) + bias) * scale;
     const float held = value < -1024 ? -1024.0f : value > 1024 ? 1024.0f : value;  // far beyond all codes
     const float rounded = (held + magic) - magic + shift;
     to[j] = static_cast<Code>(static_cast<int32_t>(rounded < low ? low : rounded > high ? high : rounded));
@@ -112,32 +126,59 @@ KernelStatus run_integer_conv(const KernelCall& call) {
   const TensorView *w_zero = operand(call, state.w_zero()), *bias = state.quantized ? operand(call, 8) : nullptr;
   const int32_t zero = code_at(operand(call, state.x_zero()), 0);
   const int64_t k = conv.read * conv.taps;
+  const CodeLoops& loops = code_loops(isa);
+  // Takes sums [j0, j0 + count) of a channel of y[b].
+  auto store = [&](int64_t b, int64_t channel, int64_t j0, int64_t count, const auto* sums) {
+    const int64_t at = (b * conv.w.shape[0] + channel) * conv.out + j0;
+    if (!state.quantized) {
+      for (int64_t j = 0; j < count; ++j) y.as<int32_t>()[at + j] = static_cast<int32_t>(sums[j]);
+      return;
+    }
+    const TensorView& scales = call.inputs[4];
+    const float scale = *call.inputs[1].as<float>() * scales.as<float>()[scales.elements() == 1 ? 0 : channel] /
+                        *call.inputs[6].as<float>();
+    const int64_t shift = bias ? bias->as<int32_t>()[channel] : 0;
+    const int32_t y_zero = code_at(&call.inputs[7], 0);
+    auto codes = [&](auto* to) {
+      constexpr int64_t most = int64_t{255} * 255;
+      if constexpr (sizeof(*sums) == 4)
+        if (std::abs(shift) + k * most <= INT32_MAX)
+          return codes_of(loops, to).requantize(sums, count, static_cast<int32_t>(shift), scale,
+                                                static_cast<float>(y_zero), to);
+      store_codes(sums, count, shift, scale, y_zero, to);
+    };
+    if (y.dtype == DType::u8) codes(y.as<uint8_t>() + at);
+    else codes(y.as<int8_t>() + at);
+  };
+  auto zero_of = [&](int64_t channel) { return w_zero ? code_at(w_zero, w_zero->elements() == 1 ? 0 : channel) : 0; };
+  if (conv.depthwise()) {
+    share(call.pool, y.shape[0] * conv.w.shape[0], y.elements() * k / 4, [&](int64_t item, int worker) {
+      const DepthwiseScratch own(call.scratch.data() + worker * DepthwiseScratch::bytes);
+      const int64_t b = item / conv.w.shape[0], channel = item % conv.w.shape[0];
+      for (int64_t j0 = 0; j0 < conv.out; j0 += DepthwiseScratch::columns) {
+        const int64_t count = std::min(DepthwiseScratch::columns, conv.out - j0);
+        std::fill_n(own.sums, count, 0);
+        for (int64_t tap = 0; tap < k; ++tap) {
+          std::fill_n(own.line, count, int16_t{0});
+          conv.column_row(b * conv.group + channel / conv.made, tap, j0, count, zero, loops, own.line);
+          loops.add_scaled(own.line, code_at(&conv.w, channel * k + tap) - zero_of(channel), count, own.sums);
+        }
+        store(b, channel, j0, count, static_cast<const int32_t*>(own.sums));
+      }
+    });
+    return {};
+  }
   for (int64_t item = 0; item < y.shape[0] * conv.group; ++item) {
     const int64_t first = item % conv.group * conv.made;  // channel of the weights
-    auto finish = [&](int64_t row, int64_t j0, int64_t count, const int64_t* sums) {
-      const int64_t channel = first + row, at = (item * conv.made + row) * conv.out + j0;
-      if (!state.quantized) {
-        for (int64_t j = 0; j < count; ++j) y.as<int32_t>()[at + j] = static_cast<int32_t>(sums[j]);
-        return;
-      }
-      const TensorView& scales = call.inputs[4];
-      const float scale = *call.inputs[1].as<float>() * scales.as<float>()[scales.elements() == 1 ? 0 : channel] /
-                          *call.inputs[6].as<float>();
-      const int64_t shift = bias ? bias->as<int32_t>()[channel] : 0;
-      const int32_t y_zero = code_at(&call.inputs[7], 0);
-      if (y.dtype == DType::u8) store_codes(sums, count, shift, scale, y_zero, y.as<uint8_t>() + at);
-      else store_codes(sums, count, shift, scale, y_zero, y.as<int8_t>() + at);
-    };
     run_integer_product(
-        call.pool, integer_tiles(isa), conv.made, conv.out, k, call.scratch.data(),
-        [&](int64_t row, int16_t* to) {
-          const int64_t channel = first + row;
-          centre(conv.w, channel * k, 1, k, w_zero ? code_at(w_zero, w_zero->elements() == 1 ? 0 : channel) : 0, to);
-        },
+        call.pool, integer_tiles(isa), loops, conv.made, conv.out, k, call.scratch.data(),
+        [&](int64_t row, int16_t* to) { centre(loops, conv.w, (first + row) * k, 1, k, zero_of(first + row), to); },
         [&](int64_t row, int64_t j0, int64_t count, int16_t* to) {
-          conv.column_row(item * conv.read + row / conv.taps, row % conv.taps, j0, count, zero, to);
+          conv.column_row(item * conv.read + row / conv.taps, row % conv.taps, j0, count, zero, loops, to);
         },
-        finish);
+        [&](int64_t row, int64_t j0, int64_t count, const auto* sums) {
+          store(item / conv.group, first + row, j0, count, sums);
+        });
   }
   return {};
 }

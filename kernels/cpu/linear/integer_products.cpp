@@ -83,20 +83,21 @@ KernelStatus multiply_codes(const KernelCall& call, size_t b_at, size_t a_zero_a
   const Lines a_lines(a_zero, rows, a_matrices), b_lines(b_zero, n.n, b_matrices);
   if (!a_lines.fits) return {KernelCode::bad_value, static_cast<int32_t>(a_zero_at), a_zero->elements()};
   if (!b_lines.fits) return {KernelCode::bad_value, static_cast<int32_t>(b_zero_at), b_zero->elements()};
+  const CodeLoops& loops = code_loops(isa);
   for (int64_t i = 0; i < n.count; ++i) {
     const int64_t of_a = n.matrix(a, y, i), of_b = n.matrix(b, y, i);
     run_integer_product(
-        call.pool, integer_tiles(isa), n.m, n.n, n.k, call.scratch.data(),
+        call.pool, integer_tiles(isa), loops, n.m, n.n, n.k, call.scratch.data(),
         [&](int64_t row, int16_t* to) {
           const int64_t zero = a_lines.at(of_a + row / rows, row % rows, rows);
-          centre(a, (of_a * rows + row) * n.k, 1, n.k, code_at(a_zero, zero), to);
+          centre(loops, a, (of_a * rows + row) * n.k, 1, n.k, code_at(a_zero, zero), to);
         },
         [&](int64_t row, int64_t j0, int64_t count, int16_t* to) {
-          centre(b, (of_b * n.k + row) * n.n + j0, 1, count, b_lines.single ? code_at(b_zero, 0) : 0, to);
+          centre(loops, b, (of_b * n.k + row) * n.n + j0, 1, count, b_lines.single ? code_at(b_zero, 0) : 0, to);
           for (int64_t j = 0; j < count && !b_lines.single; ++j)
             to[j] = static_cast<int16_t>(to[j] - code_at(b_zero, b_lines.at(of_b, j0 + j, n.n)));
         },
-        [&](int64_t row, int64_t j0, int64_t count, const int64_t* sums) {
+        [&](int64_t row, int64_t j0, int64_t count, const auto* sums) {
           finish(row % rows, (i * n.m + row) * n.n + j0, j0, count, sums);
         });
   }
@@ -105,14 +106,14 @@ KernelStatus multiply_codes(const KernelCall& call, size_t b_at, size_t a_zero_a
 
 template <Isa isa>
 KernelStatus run_matmul_integer(const KernelCall& call) {
-  return multiply_codes<isa>(call, 1, 2, 3, [&](int64_t, int64_t at, int64_t, int64_t count, const int64_t* sums) {
+  return multiply_codes<isa>(call, 1, 2, 3, [&](int64_t, int64_t at, int64_t, int64_t count, const auto* sums) {
     for (int64_t j = 0; j < count; ++j) call.outputs[0].as<int32_t>()[at + j] = static_cast<int32_t>(sums[j]);
   });
 }
 
 /// Sums times scales, rounded to even, plus the zero point. False if one is NaN.
-template <class Code, class Scale>
-bool store_quantized(const int64_t* sums, int64_t count, Scale scale, double zero, Code* to) {
+template <class Sum, class Code, class Scale>
+bool store_quantized(const Sum* sums, int64_t count, Scale scale, double zero, Code* to) {
   constexpr double low = std::numeric_limits<Code>::min(), high = std::numeric_limits<Code>::max();
   constexpr double magic = 6755399441055744;  // 1.5 2^52: the sum has no fraction
   bool fine = true;
@@ -141,8 +142,8 @@ KernelStatus run_qlinear_matmul(const KernelCall& call) {
   };
   const double y_scale = *call.inputs[6].as<float>(), zero = code_at(&call.inputs[7], 0);
   std::atomic<bool> fine{true};
-  const KernelStatus status = multiply_codes<isa>(
-      call, 3, 2, 5, [&](int64_t row, int64_t at, int64_t j0, int64_t count, const int64_t* sums) {
+  const KernelStatus status =
+      multiply_codes<isa>(call, 3, 2, 5, [&](int64_t row, int64_t at, int64_t j0, int64_t count, const auto* sums) {
         auto scale = [&](int64_t j) { return of(a_scale, row) * of(b_scale, j0 + j) / y_scale; };
         const bool own = y.dtype == DType::u8 ? store_quantized(sums, count, scale, zero, y.as<uint8_t>() + at)
                                               : store_quantized(sums, count, scale, zero, y.as<int8_t>() + at);

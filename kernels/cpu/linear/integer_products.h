@@ -4,6 +4,7 @@
 
 #include "core/exec/kernel.h"
 #include "kernels/cpu/linear/integer_tile.h"
+#include "kernels/cpu/rows/code_loops.h"
 #include "kernels/cpu/simd/share.h"
 
 namespace plait::cpu {
@@ -27,11 +28,11 @@ struct IntegerPlan {
 };
 
 /// y [m, n] = left [m, k] right [k, n]. `left(row, to)` writes the k numbers of a row, `right(row, j0, count, to)` numbers
-/// [j0, j0 + count) of one of k rows; `finish(row, j0, count, sums)` takes those of y, i64. Each is called once for what it names but
-/// `right`, which is called once for each panel; by any worker.
+/// [j0, j0 + count) of one of k rows; `finish(row, j0, count, sums)` takes those of y, i32 or, of many steps, i64. Each is called once
+/// for what it names but `right`, which is called once for each panel; by any worker.
 template <class Left, class Right, class Finish>
-void run_integer_product(ThreadPool& pool, const IntegerTiles& tiles, int64_t m, int64_t n, int64_t k,
-                         std::byte* scratch, Left left, Right right, Finish finish) {
+void run_integer_product(ThreadPool& pool, const IntegerTiles& tiles, const CodeLoops& loops, int64_t m, int64_t n,
+                         int64_t k, std::byte* scratch, Left left, Right right, Finish finish) {
   const IntegerPlan plan(tiles, m, k);
   auto* packed = reinterpret_cast<int32_t*>(scratch);
   auto worker_scratch = [&](int worker) { return scratch + plan.left_bytes + worker * plan.worker_bytes; };
@@ -52,16 +53,22 @@ void run_integer_product(ThreadPool& pool, const IntegerTiles& tiles, int64_t m,
     auto* panel = reinterpret_cast<int16_t*>(own);
     auto* sums = reinterpret_cast<int32_t*>(own + plan.panel);
     auto* wide = reinterpret_cast<int64_t*>(own + plan.panel + plan.sums);
-    auto* line = reinterpret_cast<int16_t*>(own + plan.panel + 3 * plan.sums);
+    auto* lines = reinterpret_cast<int16_t*>(own + plan.panel + 3 * plan.sums);
     const int64_t j0 = item * tiles.columns, count = std::min(tiles.columns, n - j0);
-    for (int64_t p = 0; p < plan.pairs; ++p)
-      for (int64_t half = 0; half < 2; ++half) {
-        std::fill_n(line, tiles.columns, int16_t{0});
-        if (2 * p + half < k) right(2 * p + half, j0, count, line);
-        for (int64_t j = 0; j < tiles.columns; ++j) panel[(p * tiles.columns + j) * 2 + half] = line[j];
-      }
+    for (int64_t p = 0; p < plan.pairs; ++p) {
+      std::fill_n(lines, 2 * tiles.columns, int16_t{0});
+      right(2 * p, j0, count, lines);
+      if (2 * p + 1 < k) right(2 * p + 1, j0, count, lines + tiles.columns);
+      loops.interleave(lines, lines + tiles.columns, tiles.columns, panel + p * tiles.columns * 2);
+    }
     for (int64_t tile = 0; tile < plan.row_tiles; ++tile) {
       const int64_t rows = std::min(tiles.rows, m - tile * tiles.rows);
+      if (k <= IntegerPlan::deepest) {
+        tiles.multiply(packed + tile * plan.pairs * tiles.rows, panel, plan.pairs, rows, sums);
+        for (int64_t i = 0; i < rows; ++i)
+          finish(tile * tiles.rows + i, j0, count, static_cast<const int32_t*>(sums + i * tiles.columns));
+        continue;
+      }
       std::fill_n(wide, tiles.rows * tiles.columns, int64_t{0});
       for (int64_t p = 0; p < plan.pairs; p += IntegerPlan::deepest / 2) {
         const int64_t depth = std::min(IntegerPlan::deepest / 2, plan.pairs - p);
@@ -69,20 +76,17 @@ void run_integer_product(ThreadPool& pool, const IntegerTiles& tiles, int64_t m,
                        sums);
         for (int64_t i = 0; i < rows * tiles.columns; ++i) wide[i] += sums[i];
       }
-      for (int64_t i = 0; i < rows; ++i) finish(tile * tiles.rows + i, j0, count, wide + i * tiles.columns);
+      for (int64_t i = 0; i < rows; ++i)
+        finish(tile * tiles.rows + i, j0, count, static_cast<const int64_t*>(wide + i * tiles.columns));
     }
   });
 }
 
 /// `values[i] - zero` of 8-bit numbers `step` apart.
-inline void centre(const TensorView& codes, int64_t first, int64_t step, int64_t count, int32_t zero, int16_t* to) {
-  if (codes.dtype == DType::u8) {
-    const auto* from = codes.as<uint8_t>() + first;
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<int16_t>(from[i * step] - zero);
-  } else {
-    const auto* from = codes.as<int8_t>() + first;
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<int16_t>(from[i * step] - zero);
-  }
+inline void centre(const CodeLoops& loops, const TensorView& codes, int64_t first, int64_t step, int64_t count,
+                   int32_t zero, int16_t* to) {
+  if (codes.dtype == DType::u8) loops.u8.centre(codes.as<uint8_t>() + first, step, count, zero, to);
+  else loops.i8.centre(codes.as<int8_t>() + first, step, count, zero, to);
 }
 
 /// An element of an 8-bit tensor; 0 of an absent one.

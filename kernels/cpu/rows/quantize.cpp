@@ -2,8 +2,8 @@
 // DynamicQuantizeLinear.
 #include <atomic>
 #include <cmath>
-#include <limits>
 
+#include "kernels/cpu/rows/code_loops.h"
 #include "kernels/cpu/rows/register.h"
 #include "kernels/cpu/simd/share.h"
 
@@ -66,22 +66,7 @@ struct Runs {
   int32_t operand = -1;  ///< the one whose size does not fit
 };
 
-/// x / scale, rounded to even, plus zero. False if one is NaN.
-template <class Code>
-bool to_codes(const float* x, int64_t count, float scale, float zero, Code* y) {
-  constexpr float low = std::numeric_limits<Code>::min(), high = std::numeric_limits<Code>::max();
-  constexpr float magic = 12582912;  // 1.5 2^23: the sum has no fraction
-  int32_t odd = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = x[i] / scale;
-    odd |= value != value;
-    const float held = value > -1024 ? value < 1024 ? value : 1024.0f : -1024.0f;  // far beyond all codes
-    const float rounded = (held + magic) - magic + zero;
-    y[i] = static_cast<Code>(static_cast<int32_t>(rounded < low ? low : rounded > high ? high : rounded));
-  }
-  return odd == 0;
-}
-
+template <Isa isa>
 KernelStatus run_quantize(const KernelCall& call) {
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   const Runs runs(call);
@@ -90,8 +75,9 @@ KernelStatus run_quantize(const KernelCall& call) {
   std::atomic<bool> fine{true};
   runs.each(call, [&](int64_t first, int64_t count, int64_t run) {
     const float scale = runs.scale(run), zero = runs.zero(run), *from = x.as<float>() + first;
-    const bool own = y.dtype == DType::u8 ? to_codes(from, count, scale, zero, y.as<uint8_t>() + first)
-                                          : to_codes(from, count, scale, zero, y.as<int8_t>() + first);
+    const CodeLoops& loops = code_loops(isa);
+    const bool own = y.dtype == DType::u8 ? loops.u8.quantize(from, count, scale, zero, y.as<uint8_t>() + first)
+                                          : loops.i8.quantize(from, count, scale, zero, y.as<int8_t>() + first);
     if (!own) fine.store(false, std::memory_order_relaxed);
   });
   if (fine) return {};
@@ -100,11 +86,7 @@ KernelStatus run_quantize(const KernelCall& call) {
   return {KernelCode::not_a_number, 0, at};
 }
 
-template <class Code>
-void from_codes(const Code* x, int64_t count, float scale, float zero, float* y) {
-  for (int64_t i = 0; i < count; ++i) y[i] = (static_cast<float>(x[i]) - zero) * scale;
-}
-
+template <Isa isa>
 KernelStatus run_dequantize(const KernelCall& call) {
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   const Runs runs(call);
@@ -113,13 +95,15 @@ KernelStatus run_dequantize(const KernelCall& call) {
   runs.each(call, [&](int64_t first, int64_t count, int64_t run) {
     const float scale = runs.scale(run), zero = runs.zero(run);
     float* to = y.as<float>() + first;
-    if (x.dtype == DType::u8) from_codes(x.as<uint8_t>() + first, count, scale, zero, to);
-    else from_codes(x.as<int8_t>() + first, count, scale, zero, to);
+    const CodeLoops& loops = code_loops(isa);
+    if (x.dtype == DType::u8) loops.u8.dequantize(x.as<uint8_t>() + first, count, scale, zero, to);
+    else loops.i8.dequantize(x.as<int8_t>() + first, count, scale, zero, to);
   });
   return {};
 }
 
 /// x -> u8, scale, zero point, as the reference defines them: the range of x and 0.
+template <Isa isa>
 KernelStatus run_dynamic_quantize(const KernelCall& call) {
   const TensorView& x = call.inputs[0];
   const auto* from = x.as<float>();
@@ -132,30 +116,35 @@ KernelStatus run_dynamic_quantize(const KernelCall& call) {
   const float zero = std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f);
   auto* to = call.outputs[0].as<uint8_t>();
   share_ranges(call.pool, x.elements(), 1024, 1, [&](int64_t begin, int64_t end, int) {
-    to_codes(from + begin, end - begin, scale, zero, to + begin);
+    code_loops(isa).u8.quantize(from + begin, end - begin, scale, zero, to + begin);
   });
   *call.outputs[1].as<float>() = scale;
   *call.outputs[2].as<uint8_t>() = static_cast<uint8_t>(zero);
   return {};
 }
 
-}  // namespace
-
-void add_quantize(KernelTable& table, Isa isa) {
-  if (isa != Isa::avx2 && isa != Isa::avx512) return;
+template <Isa isa>
+void add_codes(KernelTable& table) {
   add_kernel(table, isa,
              {.op = "QuantizeLinear",
               .dtypes = "f32",
               .accepts = accepts_quantize,
               .prepare = prepare_scales,
-              .run = run_quantize});
+              .run = run_quantize<isa>});
   add_kernel(table, isa,
              {.op = "DequantizeLinear",
               .dtypes = "u8, i8",
               .accepts = accepts_dequantize,
               .prepare = prepare_scales,
-              .run = run_dequantize});
-  add_kernel(table, isa, {.op = "DynamicQuantizeLinear", .dtypes = "f32", .run = run_dynamic_quantize});
+              .run = run_dequantize<isa>});
+  add_kernel(table, isa, {.op = "DynamicQuantizeLinear", .dtypes = "f32", .run = run_dynamic_quantize<isa>});
+}
+
+}  // namespace
+
+void add_quantize(KernelTable& table, Isa isa) {
+  if (isa == Isa::avx2) add_codes<Isa::avx2>(table);
+  if (isa == Isa::avx512) add_codes<Isa::avx512>(table);
 }
 
 }  // namespace plait::cpu

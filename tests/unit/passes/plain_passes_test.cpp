@@ -305,5 +305,38 @@ TEST(PlainPasses, BlockOfExportersIsFused) {
             (std::vector<std::string>{"Transpose", "plait.ChannelsLastConv", "plait.ChannelsLastConv", "Transpose"}));
 }
 
+/// Codes between convolutions keep the layout of these, but for those with a scale for each channel.
+TEST(PlainPasses, CodesHaveChannelsLast) {
+  for (bool by_channel : {false, true}) {
+    Graph graph;
+    const ValueId x = graph.add_value("x", {DType::f32, Dims{Dim(1), Dim(8), Dim(10), Dim(10)}});
+    graph.inputs = {x};
+    // Whole numbers: sums are exact in any order.
+    auto whole = [&](const Shape& shape, uint32_t seed) {
+      Tensor out = random_tensor(DType::f32, shape, seed, -3, 3);
+      for (int64_t i = 0; i < out.elements(); ++i) out.as<float>()[i] = std::round(out.as<float>()[i]);
+      return out;
+    };
+    auto op = [&](const std::string& name, std::vector<ValueId> inputs) {
+      return graph.add_node(name, std::move(inputs)).outputs[0];
+    };
+    auto scale = [&](bool each) {
+      Tensor out(DType::f32, each ? Shape{8} : Shape{});
+      for (int64_t i = 0; i < out.elements(); ++i) out.as<float>()[i] = std::ldexp(0.5f, static_cast<int>(i % 3));
+      return graph.add_constant(std::move(out));
+    };
+    const ValueId first = op("Conv", {x, graph.add_constant(whole({8, 8, 3, 3}, 1))});
+    const ValueId zero = graph.add_constant(Tensor(DType::i8, by_channel ? Shape{8} : Shape{}));
+    const ValueId codes = op("QuantizeLinear", {first, scale(by_channel), zero});
+    const ValueId again = op("DequantizeLinear", {codes, scale(by_channel), zero});
+    graph.outputs = {op("Conv", {op("Relu", {again}), graph.add_constant(whole({8, 8, 1, 1}, 2))})};
+    const Tensor input = whole({1, 8, 10, 10}, 3);
+    std::vector<std::string> ops;
+    const std::vector<Tensor> plain = run(graph, input, {"channels_last"}), last = run(graph, input, {}, &ops);
+    test::expect_equal_bits(last[0], plain[0]);
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), "Transpose"), by_channel ? 4 : 2);
+  }
+}
+
 }  // namespace
 }  // namespace plait::test

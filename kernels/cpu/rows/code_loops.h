@@ -1,0 +1,35 @@
+#pragma once
+// Per-target loops between numbers and their 8-bit codes.
+#include <cstdint>
+
+#include "kernels/cpu/simd/isa.h"
+
+namespace plait::cpu {
+
+/// Loops of one type of codes, u8 or i8. Numbers are rounded to even, and codes saturate.
+template <class Code>
+struct CodesOf {
+  /// y = round(x / scale) + zero. False if a quotient is NaN; then its code is any.
+  bool (*quantize)(const float* x, int64_t n, float scale, float zero, Code* y);
+  /// y = round((sum + bias) scale) + zero; no sum with its bias may leave i32.
+  void (*requantize)(const int32_t* sums, int64_t n, int32_t bias, float scale, float zero, Code* y);
+  /// y = (x - zero) scale.
+  void (*dequantize)(const Code* x, int64_t n, float scale, float zero, float* y);
+  /// y = x - zero, where x has every `step`-th code.
+  void (*centre)(const Code* x, int64_t step, int64_t n, int32_t zero, int16_t* y);
+};
+
+struct CodeLoops {
+  CodesOf<uint8_t> u8;
+  CodesOf<int8_t> i8;
+  /// to[2 j] = even[j], to[2 j + 1] = odd[j].
+  void (*interleave)(const int16_t* even, const int16_t* odd, int64_t n, int16_t* to);
+  /// sums[j] += x[j] weight.
+  void (*add_scaled)(const int16_t* x, int32_t weight, int64_t n, int32_t* sums);
+};
+
+const CodeLoops& code_loops(Isa isa);
+inline const CodesOf<uint8_t>& codes_of(const CodeLoops& loops, const uint8_t*) { return loops.u8; }
+inline const CodesOf<int8_t>& codes_of(const CodeLoops& loops, const int8_t*) { return loops.i8; }
+
+}  // namespace plait::cpu
