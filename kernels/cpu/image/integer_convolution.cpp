@@ -39,11 +39,17 @@ struct IntegerConv {
         in(x.shape.elements(2, x.shape.rank())),
         out(y.shape.elements(2, y.shape.rank())),
         taps(w.shape.elements(2, w.shape.rank())),
+        pointwise(taps == 1 && std::all_of(axes.begin(), axes.end(),
+                                           [](const WindowAxis& axis) {
+                                             return axis.before == 0 && axis.out == axis.in &&
+                                                    (axis.stride == 1 || axis.in == 1);
+                                           })),
         fits(group >= 1 && x.shape[1] == read * group && w.shape[0] % group == 0) {}
 
   /// Numbers [j0, j0 + count) of row (channel, tap) of the columns, less the zero point: padding is 0.
   void column_row(int64_t plane, int64_t tap, int64_t j0, int64_t count, int32_t zero, const CodeLoops& loops,
                   int16_t* to) const {
+    if (pointwise) return centre(loops, x, plane * in + j0, 1, count, zero, to);
     const int64_t width = axes.back().out;
     for (int64_t j = j0; j < j0 + count;) {
       const int64_t first = j % width, last = std::min(width, first + j0 + count - j);
@@ -61,6 +67,7 @@ struct IntegerConv {
   const TensorView &x, &w;
   std::vector<WindowAxis> axes;
   int64_t group, read, made, in, out, taps;
+  bool pointwise;  ///< columns are the image itself
   bool fits;
 };
 
