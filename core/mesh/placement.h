@@ -21,6 +21,7 @@ struct Placement {
 
 /// A node's rule (as rule_of returns it) with the sizes of its factors.
 struct NodeRule {
+  NodeRule() = default;
   NodeRule(DimsRule of, FactorSizes with) : rule(std::move(of)), sizes(std::move(with)), uses(factors(rule)) {}
   DimsRule rule;
   FactorSizes sizes;

@@ -246,7 +246,8 @@ class Sharder {
   std::vector<std::vector<Pending>> owed_to(const Node& node) const {
     std::vector<std::vector<Pending>> out(node.inputs.size());
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (const ValueId id = node.inputs[k]; id != no_value) out[k] = is_open_sum(id) ? owed_by_others(node, k) : owed_by(id);
+      if (const ValueId id = node.inputs[k]; id != no_value)
+        out[k] = is_open_sum(id) ? owed_by_others(node, k) : owed_by(id);
     return out;
   }
 
