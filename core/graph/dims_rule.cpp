@@ -178,40 +178,49 @@ std::string operand_label(const OpSchema* schema, size_t index) {
 
 namespace {
 
+/// An operand or result, whose label is needed in errors only.
+struct TensorPlace {
+  const OpSchema* schema;
+  bool operand;
+  size_t index;
+  std::string label() const { return operand ? operand_label(schema, index) : cat("output ", index); }
+};
+
 /// Fills `sizes` from the dims of one tensor at a time, until nothing more follows.
 struct Binder {
   FactorSizes& sizes;
-  std::map<std::string, std::string, std::less<>> places;  ///< the origin of each size
+  std::map<std::string, TensorPlace, std::less<>> places;  ///< the origin of each size
   bool changed = false;
 
-  void set(const Factor& factor, const Dim& size, const std::string& place) {
+  void set(const Factor& factor, const Dim& size, const TensorPlace& place) {
     auto [known, added] = sizes.try_emplace(factor.name, size);
     if (added) {
-      places[factor.name] = place;
+      places.insert_or_assign(factor.name, place);
       changed = true;
       return;
     }
     std::optional<Dim> both = unify(known->second, size);
     if (!both)
-      throw Error(Code::bad_model, cat(place, ": factor ", factor.name, " is ", size.constant(), ", but ",
-                                       known->second.constant(), " by ", places[factor.name]));
+      throw Error(Code::bad_model, cat(place.label(), ": factor ", factor.name, " is ", size.constant(), ", but ",
+                                       known->second.constant(), " by ", places.at(factor.name).label()));
     if (*both == known->second) return;
     known->second = *both;
-    places[factor.name] = place;
+    places.insert_or_assign(factor.name, place);
     changed = true;
   }
 
   /// A zero product determines no factors, unless none of them is 0.
-  void empty(const RuleDim& rule, const std::string& place) const {
+  void empty(const RuleDim& rule, const TensorPlace& place) const {
     auto at_least_one = [&](const Factor& factor) {
       auto known = sizes.find(factor.name);
-      return factor.fixed > 0 || (known != sizes.end() && known->second.is_constant() && known->second.constant() > 0);
+      return factor.fixed > 0 ||
+             (known != sizes.end() && known->second.is_constant() && known->second.constant() > 0);
     };
     if (std::all_of(rule.factors.begin(), rule.factors.end(), at_least_one))
-      throw Error(Code::bad_model, cat(place, ": a dimension is 0, the product of its factors is not"));
+      throw Error(Code::bad_model, cat(place.label(), ": a dimension is 0, the product of its factors is not"));
   }
 
-  void dim(const RuleDim& rule, const Dim& size, const std::string& place) {
+  void dim(const RuleDim& rule, const Dim& size, const TensorPlace& place) {
     if (rule.factors.size() > 1 && size == Dim(0)) return empty(rule, place);
     Dim rest = size;
     const Factor* open = nullptr;
@@ -222,8 +231,8 @@ struct Binder {
         std::optional<Dim> quotient = rest.divided(factor.fixed ? Dim(factor.fixed) : known->second);
         if (!quotient && rest.is_constant() && (factor.fixed || known->second.is_constant()))
           throw Error(Code::bad_model,
-                      cat(place, ": a dimension of ", size.constant(), " does not divide by factor ", factor.name,
-                          factor.fixed ? std::string() : cat(" = ", known->second.constant())));
+                      cat(place.label(), ": a dimension of ", size.constant(), " does not divide by factor ",
+                          factor.name, factor.fixed ? std::string() : cat(" = ", known->second.constant())));
         if (!quotient) return;
         rest = *quotient;
       } else if (open) {
@@ -234,15 +243,16 @@ struct Binder {
     }
     if (open) return set(*open, rest, place);
     if (rest.is_constant() && rest.constant() != 1)
-      throw Error(Code::bad_model, cat(place, ": a dimension is ", rest.constant(), " times the size expected (",
-                                       rule.factors.empty() ? "1" : "the product of its factors", ")"));
+      throw Error(Code::bad_model,
+                  cat(place.label(), ": a dimension is ", rest.constant(), " times the size expected (",
+                      rule.factors.empty() ? "1" : "the product of its factors", ")"));
   }
 
-  void tensor(const RuleTensor& rule, const Dims& dims, const std::string& place) {
+  void tensor(const RuleTensor& rule, const Dims& dims, const TensorPlace& place) {
     bool scalar = rule.dims.empty() && dims.size() == 1 && is_one(dims[0]);
     if (scalar) return;  // files also write scalars as [1]
     if (rule.dims.size() != dims.size())
-      throw Error(Code::bad_model, cat(place, " has rank ", dims.size(), ", expected ", rule.dims.size()));
+      throw Error(Code::bad_model, cat(place.label(), " has rank ", dims.size(), ", expected ", rule.dims.size()));
     for (size_t i = 0; i < dims.size(); ++i) dim(rule.dims[i], dims[i], place);
   }
 };
@@ -258,7 +268,7 @@ FactorSizes factor_sizes(const DimsRule& rule, const DimsList& operands, const D
     each_tensor(rule, [&](const RuleTensor& tensor, bool operand, size_t i) {
       const DimsList& list = operand ? operands : results;
       if (i >= list.size() || !list[i]) return;
-      binder.tensor(tensor, *list[i], operand ? operand_label(schema, i) : cat("output ", i));
+      binder.tensor(tensor, *list[i], {schema, operand, i});
     });
   } while (binder.changed);
   return sizes;

@@ -35,7 +35,7 @@ void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const Fa
     const int64_t count = node.attributes.integer(row.name);
     node.attributes.set(row.name, local_count(count, row.counts, rule, axes, mesh));
   }
-  for (const FactorUse& use : factors(rule.rule)) {
+  for (const FactorUse& use : rule.uses) {
     auto cut = axes.find(use.factor.name);
     if (!use.factor.offset || cut == axes.end() || cut->second.empty()) continue;
     const int64_t whole = rule.sizes.at(use.factor.name).constant();

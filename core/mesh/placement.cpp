@@ -18,7 +18,7 @@ const AxisList& axes_of(const FactorAxes& axes, const std::string& factor) {
 
 /// The first reason why the factors cannot be cut this way; empty if they can.
 std::string obstacle(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
-  for (const FactorUse& use : factors(node.rule)) {
+  for (const FactorUse& use : node.uses) {
     const Factor& factor = use.factor;
     const AxisList& cut = axes_of(axes, factor.name);
     if (cut.empty()) continue;
@@ -34,11 +34,15 @@ std::string obstacle(const NodeRule& node, const FactorAxes& axes, const Mesh& m
 /// The axes of a compound dim: those of its factors, concatenated. nullopt if a block would not be contiguous.
 std::optional<AxisList> axes_of(const RuleDim& dim, const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
   AxisList out;
+  auto is_cut = [&](const Factor& factor) { return !axes_of(axes, factor.name).empty(); };
+  const auto last = std::find_if(dim.factors.rbegin(), dim.factors.rend(), is_cut).base();
   bool down_to_one = true;  // all factors so far
-  for (const Factor& factor : dim.factors) {
+  for (auto at = dim.factors.begin(); at != last; ++at) {
+    const Factor& factor = *at;
     const AxisList& cut = axes_of(axes, factor.name);
     if (!cut.empty() && !down_to_one) return std::nullopt;
     out.insert(out.end(), cut.begin(), cut.end());
+    if (at + 1 == last) break;
     auto size = node.sizes.find(factor.name);
     const Dim whole = factor.fixed ? Dim(factor.fixed) : size == node.sizes.end() ? Dim(0) : size->second;
     std::optional<Dim> local = whole.divided(Dim(mesh.blocks(cut)));
@@ -60,9 +64,9 @@ std::optional<Sharding> sharding_of(const RuleTensor& tensor, const NodeRule& no
 
 /// Pending axes of results: those of cut factors that no result has. (A factor of another result is no sum: keys of
 /// KvWrite do not depend on how the values are cut.)
-std::vector<AxisId> contracted(const DimsRule& rule, const FactorAxes& axes) {
+std::vector<AxisId> contracted(const NodeRule& node, const FactorAxes& axes) {
   std::vector<AxisId> out;
-  for (const FactorUse& use : factors(rule))
+  for (const FactorUse& use : node.uses)
     if (use.contracted()) {
       const AxisList& cut = axes_of(axes, use.factor.name);
       out.insert(out.end(), cut.begin(), cut.end());
@@ -99,7 +103,7 @@ std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node
   std::optional<DimsRule> rule = rule_of(*schema, node, in, out);
   if (!rule) return std::nullopt;
   FactorSizes sizes = factor_sizes(*rule, dims_list(in), dims_list(out), schema);
-  return NodeRule{std::move(*rule), std::move(sizes)};
+  return NodeRule(std::move(*rule), std::move(sizes));
 }
 
 NodeRules rules_of(const Graph& graph, const OpSet& ops) {
@@ -127,7 +131,7 @@ std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, con
     if (!one) return refuse("a shard would not be contiguous");
     out.operands.push_back(std::move(*one));
   }
-  const std::vector<AxisId> owed = contracted(node.rule, axes);
+  const std::vector<AxisId> owed = contracted(node, axes);
   for (const RuleTensor& result : node.rule.results) {
     std::optional<Sharding> one = sharding_of(result, node, axes, mesh);
     if (!one) return refuse("a shard of the result would not be contiguous");
@@ -189,14 +193,14 @@ void give(const NodeRule& node, const Mesh& mesh, const std::vector<std::string>
 void each_placement(const NodeRule& node, const Mesh& mesh,
                     const std::function<void(const FactorAxes&, const Placement&)>& visit) {
   std::vector<std::string> names;
-  for (const FactorUse& use : factors(node.rule))
+  for (const FactorUse& use : node.uses)
     if (!use.factor.whole && !use.factor.fixed) names.push_back(use.factor.name);
   FactorAxes axes;
   give(node, mesh, names, 0, axes, visit);
 }
 
 int64_t summands(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
-  return mesh.blocks(contracted(node.rule, axes));
+  return mesh.blocks(contracted(node, axes));
 }
 
 }  // namespace plait

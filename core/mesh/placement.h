@@ -21,8 +21,11 @@ struct Placement {
 
 /// A node's rule (as rule_of returns it) with the sizes of its factors.
 struct NodeRule {
+  NodeRule() = default;
+  NodeRule(DimsRule of, FactorSizes with) : rule(std::move(of)), sizes(std::move(with)), uses(factors(rule)) {}
   DimsRule rule;
   FactorSizes sizes;
+  std::vector<FactorUse> uses;  ///< its factors
 };
 /// nullopt for nodes without a rule or with bodies: these need replicated operands.
 std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node& node);
@@ -39,7 +42,6 @@ std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, con
 /// Propagates pending sums of operands through the node to its results. Of operands in which the op is linear
 /// separately ("*") one may pass a sum along an axis; of those in which it is linear jointly ("+") all must have it.
 /// Returns the axes of `owed[k]`, by operand, that may stay pending; axes that cut the node itself do not pass.
-/// not pass.
 std::vector<AxisList> passing(const DimsRule& rule, const std::vector<std::vector<Pending>>& owed,
                               const FactorAxes& axes);
 

@@ -207,8 +207,9 @@ class Seeding {
 
   /// Tables of angles, slopes and the like are constants too, but too small to shard: a weight has a dim of features,
   /// i.e. of constants that products sum over.
-  void find_features(const Node& node, const DimsRule& rule) {
-    for (const FactorUse& use : factors(rule)) {
+  void find_features(const Node& node, const NodeRule& of) {
+    const DimsRule& rule = of.rule;
+    for (const FactorUse& use : of.uses) {
       if (!use.contracted()) continue;
       std::vector<ValueId> multiplied;
       for (size_t k = 0; k < rule.operands.size(); ++k)
@@ -222,9 +223,10 @@ class Seeding {
   }
   /// Stacks of matrices: an index operand that is not a weight selects one of them (as with a table's row), and the
   /// kernel sums over another dim.
-  void find_stacks(const Node& node, const DimsRule& rule) {
+  void find_stacks(const Node& node, const NodeRule& of) {
+    const DimsRule& rule = of.rule;
     std::set<std::string> chosen, summed;
-    for (const FactorUse& use : factors(rule))
+    for (const FactorUse& use : of.uses)
       if (use.contracted()) (use.factor.offset ? chosen : summed).insert(use.factor.name);
     auto has = [](const RuleDim& dim, const std::set<std::string>& names) {
       return std::any_of(dim.factors.begin(), dim.factors.end(),
@@ -235,9 +237,9 @@ class Seeding {
         for (const RuleDim& dim : rule.operands[k].dims)
           for (const Factor& factor : dim.factors) chosen.erase(factor.name);
     for (size_t k = 0; k < rule.operands.size(); ++k)
-      if (const auto& of = rule.operands[k].dims;
-          of.size() > 1 && has(of[0], chosen) &&
-          std::any_of(of.begin() + 1, of.end(), [&](const RuleDim& dim) { return has(dim, summed); }))
+      if (const auto& own = rule.operands[k].dims;
+          own.size() > 1 && has(own[0], chosen) &&
+          std::any_of(own.begin() + 1, own.end(), [&](const RuleDim& dim) { return has(dim, summed); }))
         stacks_.insert(node.inputs[k]);
   }
   bool is_weight(ValueId id) {
@@ -261,12 +263,12 @@ class Seeding {
       for (ValueId id : node.outputs) mark_whole(id);
       return;
     }
-    const auto& [rule, sizes] = *found;
+    const DimsRule& rule = found->rule;
     std::map<std::string, int, std::less<>> factors;
-    for (size_t k = 0; k < rule.operands.size(); ++k) tensor(rule.operands[k], node.inputs[k], sizes, factors);
-    for (size_t k = 0; k < rule.results.size(); ++k) tensor(rule.results[k], node.outputs[k], sizes, factors);
-    find_features(node, rule);
-    find_stacks(node, rule);
+    for (size_t k = 0; k < rule.operands.size(); ++k) tensor(rule.operands[k], node.inputs[k], found->sizes, factors);
+    for (size_t k = 0; k < rule.results.size(); ++k) tensor(rule.results[k], node.outputs[k], found->sizes, factors);
+    find_features(node, *found);
+    find_stacks(node, *found);
   }
 
   void tensor(const RuleTensor& rule, ValueId id, const FactorSizes& sizes,

@@ -136,11 +136,14 @@ class Sharder {
   }
 
   double bytes_of(ValueId id) const {
+    const auto at = static_cast<size_t>(id);
+    if (at >= bytes_.size()) bytes_.resize(static_cast<size_t>(graph_.value_count()), -1);
+    if (bytes_[at] >= 0) return bytes_[at];
     const Type& type = graph_.value(id).type;
     double out = dtype_bits(type.dtype) / 8.0;
     if (type.dims)
       for (const Dim& dim : *type.dims) out *= static_cast<double>(std::max<int64_t>(dim.evaluate(typical_), 1));
-    return out;
+    return bytes_[at] = out;
   }
 
   // ---- choosing ----
@@ -227,19 +230,25 @@ class Sharder {
 
   /// Reduces a partial sum that could remain before the node if only that moves fewer bytes: an operand already
   /// reduced for other readers is then available, and needs no further reduction to match another.
-  std::optional<Choice> price(const Node& node, const NodeRule& rule, const FactorAxes& axes) const {
+  std::optional<Choice> price(const Node& node, const NodeRule& rule, const FactorAxes& axes,
+                              const std::vector<std::vector<Pending>>& owed) const {
     const std::optional<Placement> placement = place(rule, axes, mesh_);
     if (!placement) return std::nullopt;
-    std::vector<std::vector<Pending>> owed;
-    for (ValueId id : node.inputs) owed.push_back(id == no_value ? std::vector<Pending>{} : owed_by(id));
-    for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != no_value && is_open_sum(node.inputs[k])) owed[k] = owed_by_others(node, k);
-    const std::vector<AxisList> passes = passing(rule.rule, owed, axes);
+    const std::vector<AxisList> passes = passing(rule.rule, owed, axes), none(passes.size());
     Choice late = price(node, axes, *placement, passes);
-    if (!early_) return late;
-    Choice early = price(node, axes, *placement, std::vector<AxisList>(passes.size()));
+    if (!early_ || passes == none) return late;
+    Choice early = price(node, axes, *placement, none);
     early.early = true;
     return early.bytes < late.bytes ? std::move(early) : std::move(late);
+  }
+
+  /// By operand, the partial sums that a node may pass on to its results.
+  std::vector<std::vector<Pending>> owed_to(const Node& node) const {
+    std::vector<std::vector<Pending>> out(node.inputs.size());
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (const ValueId id = node.inputs[k]; id != no_value)
+        out[k] = is_open_sum(id) ? owed_by_others(node, k) : owed_by(id);
+    return out;
   }
 
   Choice price(const Node& node, const FactorAxes& axes, const Placement& placement,
@@ -286,6 +295,7 @@ class Sharder {
 
   Choice choose(const Node& node, const NodeRule& rule) {
     const auto options = candidates(node, rule);
+    const std::vector<std::vector<Pending>> owed = owed_to(node);
     std::vector<size_t> pick(options.size(), 0);
     std::optional<Choice> best;
     std::vector<PlannedChoice::Candidate> all;
@@ -296,7 +306,7 @@ class Sharder {
         if (const std::string& factor = options[axis][pick[axis]]; !factor.empty())
           axes[factor].push_back(static_cast<AxisId>(axis));
       for (auto& [factor, list] : axes) list = ordered(node, std::move(list));
-      std::optional<Choice> one = price(node, rule, axes);
+      std::optional<Choice> one = price(node, rule, axes, owed);
       if (one) {
         all.push_back({one->axes, one->displaced, one->bytes, one->owed});
         if (!best || one->better_than(*best)) best = std::move(one), chosen = all.size() - 1;
@@ -558,6 +568,7 @@ class Sharder {
   std::map<ValueId, Sharding> wanted_;            ///< of summands: the sharding of the State that accumulates them
   std::set<ValueId> kept_;                        ///< in-place results on States
   std::vector<int64_t> typical_;
+  mutable std::vector<double> bytes_;  ///< of values, once they were asked for
   const std::vector<int32_t> producer_;
   const Sums sums_;
   int32_t now_ = -1;  ///< the current node

@@ -167,7 +167,7 @@ class Splitter {
   bool multiplies_activations(const Node& one) const {
     const std::optional<NodeRule> rule = rule_of(graph_, ops_, one);
     if (!rule) return false;
-    for (const FactorUse& use : factors(rule->rule)) {
+    for (const FactorUse& use : rule->uses) {
       if (!use.contracted()) continue;
       int carriers = 0;
       for (size_t k = 0; k < one.inputs.size(); ++k) {

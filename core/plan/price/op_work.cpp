@@ -161,7 +161,10 @@ OpWork work_of(const OpCall& call, const OpSet& ops) {
   OpWork out;
   if (call.op == "plait.Embedding" || call.op == "plait.EmbeddingBack") out.rows_only = true;
   const OpSchema* schema = ops.find(call.op);
-  if (!schema || out.rows_only) return out;
+  // A sum of one operand multiplies nothing.
+  const auto matrices = std::count_if(call.inputs.begin(), call.inputs.end(),
+                                      [](const Type& type) { return type.dims && type.dims->size() > 1; });
+  if (!schema || out.rows_only || matrices < 2) return out;
   Node node;
   node.op = call.op;
   node.attributes = call.attributes;
@@ -173,11 +176,8 @@ OpWork work_of(const OpCall& call, const OpSet& ops) {
   if (!rule) return out;
   const FactorSizes sizes = factor_sizes(*rule, dims_list(call.inputs), dims_list(call.outputs), schema);
   const auto uses = factors(*rule);
-  // A sum of one operand multiplies nothing.
-  const auto matrices = std::count_if(call.inputs.begin(), call.inputs.end(),
-                                      [](const Type& type) { return type.dims && type.dims->size() > 1; });
   const bool contracts = std::any_of(uses.begin(), uses.end(), [](const FactorUse& use) { return use.contracted(); });
-  if (!contracts || matrices < 2) return out;
+  if (!contracts) return out;
   out.flops = static_cast<double>(flops(*rule, sizes).evaluate({}));
   out.least_dim = least_dim(*rule, sizes);
   out.tiles = tiles_of(*rule, sizes);

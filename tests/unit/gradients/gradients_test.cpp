@@ -14,11 +14,11 @@
 #include "core/graph/gradient.h"
 #include "core/passes/base/evaluate.h"
 #include "tests/unit/gradients/attribute_cases.h"
+#include "tests/unit/nodes/cases.h"
+#include "tests/unit/nodes/instances.h"
 #include "tests/unit/support/golden.h"
 #include "tests/unit/support/kernel_test.h"
 #include "tests/unit/support/models.h"
-#include "tests/unit/nodes/cases.h"
-#include "tests/unit/nodes/instances.h"
 
 namespace plait::test {
 namespace {
@@ -161,8 +161,11 @@ struct Scalar {
 };
 Scalar scalar_of(const Setting& setting, const std::vector<GradientSeed>& seeds) {
   Scalar out;
-  for (const GradientSeed& seed : seeds) {
-    const Tensor made = setting.value(seed.value), weights = setting.bound.at(seed.gradient);
+  std::vector<ValueId> ids;
+  for (const GradientSeed& seed : seeds) ids.push_back(seed.value);
+  const std::vector<Tensor> all = setting.values(ids);
+  for (size_t k = 0; k < seeds.size(); ++k) {
+    const Tensor &made = all[k], &weights = setting.bound.at(seeds[k].gradient);
     for (int64_t i = 0; i < made.elements(); ++i) {
       if (element(weights, i) == 0) continue;
       const double term = element(made, i) * element(weights, i);
