@@ -332,6 +332,9 @@ PLAIT_API plait_status plait_tokenizer_chat(plait_tokenizer* tokenizer, const ch
 /* A token as in the vocabulary, and back. INVALID_ARGUMENT; NOT_FOUND if there is none. */
 PLAIT_API plait_status plait_tokenizer_piece(plait_tokenizer* tokenizer, int32_t id, plait_tensor** text);
 PLAIT_API plait_status plait_tokenizer_id(plait_tokenizer* tokenizer, const char* piece, int64_t length, int32_t* id);
+/* u8 [n]: the bytes that a token adds within a text, which need not be whole characters; those of a special token are its name, none
+ * of an id without a piece. INVALID_ARGUMENT for a negative id. */
+PLAIT_API plait_status plait_tokenizer_bytes(plait_tokenizer* tokenizer, int32_t id, plait_tensor** bytes);
 
 typedef struct plait_tokenizer_facts {
   int64_t struct_size;
@@ -518,6 +521,7 @@ typedef struct plait_event {
   const float* logits; /* [logits_count]: one per token of the vocabulary */
   int64_t logits_count;
   int32_t stop; /* which text of the option "stop", by its position from 0, ended the sample; -1: none */
+  int32_t rank; /* of the token in the unmodified distribution, 1: the most likely; 0 where logprob is NaN */
 } plait_event;
 
 /* The next event. TIMEOUT if none came in time, which has no other effect; CANCELLED after the request's own

@@ -230,6 +230,12 @@ class Tokenizer : public Handle<plait_tokenizer, plait_tokenizer_release> {
            })
         .text();
   }
+  /// What a token adds within a text, which need not be whole characters.
+  std::string bytes(int32_t token) const {
+    const auto all =
+        tensor([&](plait_tensor** out) { return plait_tokenizer_bytes(handle_, token, out); }).values<uint8_t>();
+    return {all.begin(), all.end()};
+  }
   void cancel() const { check(plait_tokenizer_cancel(handle_)); }
 };
 

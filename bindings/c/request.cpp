@@ -58,7 +58,10 @@ plait_event keep_event(Event event, bool logprobs) {
   out.finish = static_cast<plait_finish>(kept.event.finish);
   out.sample = kept.event.sample;
   if (kept.event.has_token) out.token = kept.event.token.id;
-  if (kept.event.of_prompt || (kept.event.has_token && logprobs)) out.logprob = kept.event.token.logprob;
+  if (kept.event.of_prompt || (kept.event.has_token && logprobs)) {
+    out.logprob = kept.event.token.logprob;
+    out.rank = kept.event.token.rank;
+  }
   out.top_count = static_cast<int32_t>(kept.top_tokens.size());
   out.top_tokens = kept.top_tokens.data();
   out.top_logprobs = kept.top_logprobs.data();

@@ -46,6 +46,14 @@ plait_status plait_tokenizer_id(plait_tokenizer* tokenizer, const char* piece, i
   });
 }
 
+plait_status plait_tokenizer_bytes(plait_tokenizer* tokenizer, int32_t id, plait_tensor** bytes) {
+  return create(bytes, [&] {
+    const std::string made = object_of<TokenizerObject>(tokenizer)->tokenizer->token_bytes(id);
+    const std::vector<uint8_t> all(made.begin(), made.end());
+    return share(Tensor::of<uint8_t>(DType::u8, Shape{static_cast<int64_t>(all.size())}, all));
+  });
+}
+
 plait_status plait_tokenizer_info(plait_tokenizer* tokenizer, plait_tokenizer_facts* out) {
   return guarded([&] {
     auto object = object_of<TokenizerObject>(tokenizer);

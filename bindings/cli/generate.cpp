@@ -77,7 +77,7 @@ class Printer {
     Json top = Json::array();
     for (int32_t i = 0; i < event.top_count; ++i)
       top.push_back({{"id", event.top_tokens[i]}, {"logprob", event.top_logprobs[i]}});
-    return {{"id", event.token}, {"logprob", event.logprob}, {"top", top}};
+    return {{"id", event.token}, {"logprob", event.logprob}, {"rank", event.rank}, {"top", top}};
   }
 
   static Json row(const Output& output) {

@@ -28,7 +28,12 @@ double log_sum(std::span<const float> logits, float largest) {
 void add_logprobs(std::span<const float> logits, int32_t top, SampledToken& out) {
   float largest = *std::max_element(logits.begin(), logits.end());
   double total = log_sum(logits, largest) + largest;
-  out.logprob = static_cast<float>(logits[static_cast<size_t>(out.id)] - total);
+  const auto own = static_cast<size_t>(out.id);
+  const float logit = logits[own];
+  out.logprob = static_cast<float>(logit - total);
+  const auto before = std::count_if(logits.begin(), logits.end(), [&](float other) { return other > logit; }) +
+                      std::count(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(own), logit);
+  out.rank = static_cast<int32_t>(before) + 1;
   auto count = std::min<size_t>(static_cast<size_t>(top), logits.size());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);

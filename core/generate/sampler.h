@@ -35,6 +35,7 @@ struct TokenMask {
 struct SampledToken {
   int32_t id = 0;
   float logprob = 0;                           ///< under the model's distribution, before temperature and cuts
+  int32_t rank = 0;                            ///< its place in that: 1 for the most likely; 0 without log-probabilities
   std::vector<std::pair<int32_t, float>> top;  ///< most likely tokens with log-probabilities, descending
 };
 
@@ -45,7 +46,7 @@ std::vector<LogitEdit> logit_edits(const SamplingParams& params, std::span<const
 /// The token that was chosen; throws Error(numeric) for a ChoiceFault.
 int32_t checked_choice(int32_t chosen);
 
-/// Sets the log-probability of its id, and of the `top` most likely tokens.
+/// Sets the log-probability and the rank of its id, and the `top` most likely tokens. Of equally likely ones the smaller id is first.
 void add_logprobs(std::span<const float> logits, int32_t top, SampledToken& out);
 
 /// Tokens that are not allowed get the logit -infinity.

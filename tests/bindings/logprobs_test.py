@@ -69,6 +69,12 @@ class PromptLogprobs(unittest.TestCase):
         self.assertIsNone(vllm["prompt_logprobs"][0])
         self.assert_close([one[str(token)]["logprob"] for one, token in zip(vllm["prompt_logprobs"][1:], self.ids[1:])],
                           whole[0]["logprobs"]["token_logprobs"][1:len(self.ids)])
+        every = self.server.complete(max_tokens=1, prompt_logprobs=20)["choices"][0]["prompt_logprobs"]
+        for row, token in zip(every[1:], self.ids[1:]):
+            by_rank = sorted(row.values(), key=lambda one: one["rank"])
+            self.assertEqual([one["rank"] for one in by_rank[:20]], list(range(1, 21)))
+            self.assertEqual(len(row), 20 if row[str(token)]["rank"] <= 20 else 21)
+            self.assertEqual([one["logprob"] for one in by_rank], sorted((one["logprob"] for one in by_rank), reverse=True))
         self.assertEqual(len(self.server.complete(max_tokens=2, prompt_logprobs=0)["choices"][0]["prompt_logprobs"][3]), 1)
         for mesh in ([], ["--mesh", "tensor=2"]):
             done = subprocess.run([server_test.PLAIT, "generate", fixture(MODEL), "-p", PROMPT, "-n", "2", "--temperature", "0", "--json",
@@ -93,6 +99,22 @@ class PromptLogprobs(unittest.TestCase):
         for fields in ({"stream": True}, {"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"prompt_logprobs": "all"}):
             error = self.server.post("/v1/chat/completions", {**ask, **fields}, status=400)["error"]
             self.assertEqual(error["param"], "prompt_logprobs")
+
+    def test_bytes_of_part_of_a_character(self):
+        """The bytes of an answer's tokens, joined, are the answer, also where a token is part of a character."""
+        for text in ("\u4e16\u754c \u00e4\U0001f600", "the sea"):
+            answer = self.server.post("/v1/chat/completions", {
+                "model": MODEL, "messages": [{"role": "user", "content": PROMPT}], "logprobs": True, "top_logprobs": 2,
+                "structured_outputs": {"choice": [text]}, "max_tokens": 60})["choices"][0]
+            self.assertEqual(answer["message"]["content"], text)
+            own = [bytes(one["bytes"]) for one in answer["logprobs"]["content"]]
+            self.assertIn(b"".join(own), (text.encode(), text.encode() + own[-1]))
+            whole = [part.decode(errors="replace") for part in own]
+            self.assertEqual(whole, [one["token"] for one in answer["logprobs"]["content"]])
+            self.assertEqual("\ufffd" in "".join(whole), not text.isascii())
+            for one in answer["logprobs"]["content"]:
+                for top in one["top_logprobs"]:
+                    self.assertEqual(bytes(top["bytes"]).decode(errors="replace"), top["token"])
 
     def test_what_is_cached_changes_nothing(self):
         ask = {"prompt": PROMPT * 8, "max_tokens": 3, "logprobs": 1}

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -43,10 +42,10 @@ def missing_packages(*names):
 class Server:
     """A server of its own port, until the end of the test."""
 
-    def __init__(self, case, *words, model=MODEL, wait=True):
+    def __init__(self, case, *words, model=MODEL, wait=True, launcher=()):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen([PLAIT, "serve", fixture(model), "--address", "127.0.0.1:0", "--threads", "1", "--cache-dir", "",
-                                         *words], stderr=self.log)
+        self.process = subprocess.Popen([*launcher, PLAIT, "serve", fixture(model), "--address", "127.0.0.1:0", "--threads", "1",
+                                         "--cache-dir", "", *words], stderr=self.log)
         case.addCleanup(self.end)
         self.address = self.logged(r"listening at (\S+)")
         self.port = int(self.address.rpartition(":")[2]) if self.address.startswith("http") else 0
@@ -498,26 +497,6 @@ class Life(unittest.TestCase):
                     got += more
             text = json.loads(got.split(b"\r\n\r\n", 1)[1])["choices"][0]["text"]
             self.assertEqual(text, Server(self).complete(max_tokens=12)["choices"][0]["text"])
-
-    def test_adapters_come_and_go(self):
-        with tempfile.TemporaryDirectory() as folder:
-            data, run = os.path.join(folder, "data.jsonl"), os.path.join(folder, "run")
-            with open(data, "w") as file:
-                file.write(json.dumps({"text": "the boat and the hill " * 3}) + "\n")
-            subprocess.run([PLAIT, "train", fixture(MODEL), "--data", data, "--lora", "4", "--lr", "0.05", "--steps", "8", "--seq", "32",
-                            "--cut-long", "--out", run, "--cache-dir", ""], check=True, capture_output=True)
-            shutil.copytree(os.path.join(run, "adapter"), os.path.join(folder, "given", "boats"))
-            server = Server(self, "--adapter-dir", os.path.join(folder, "given"), "--option", "adapter_slots=2", "--option",
-                            "adapter_rank=4")
-            plain = server.complete(max_tokens=12)["choices"][0]["text"]
-            server.post("/v1/load_lora_adapter", {"lora_name": "boats", "lora_path": "boats"})
-            models = json.loads(server.call("GET", "/v1/models")[2])["data"]
-            self.assertEqual([(one["id"], one["parent"]) for one in models], [(MODEL, None), ("boats", MODEL)])
-            self.assertNotEqual(server.complete(model="boats", max_tokens=12)["choices"][0]["text"], plain)
-            self.assertEqual(server.complete(max_tokens=12)["choices"][0]["text"], plain)
-            server.post("/v1/load_lora_adapter", {"lora_name": "boats", "lora_path": "boats"}, status=400)
-            server.post("/v1/unload_lora_adapter", {"lora_name": "boats"})
-            server.post("/v1/completions", {"model": "boats", "prompt": "a"}, status=404)
 
     def test_a_model_that_cannot_be_loaded_ends_the_program(self):
         words = [PLAIT, "serve", "/no/such/model", "--address", "127.0.0.1:0"]

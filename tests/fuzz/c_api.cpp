@@ -229,6 +229,7 @@ constexpr Call calls[] = {
     MAKE(tensor, plait_tokenizer_decode, m.tokenizer_(), m.ids(), m.length(), m.flag()),
     MAKE(tensor, plait_tokenizer_chat, m.tokenizer_(), m.text(conversation), m.length(), m.options_()),
     MAKE(tensor, plait_tokenizer_piece, m.tokenizer_(), m.id()),
+    MAKE(tensor, plait_tokenizer_bytes, m.tokenizer_(), m.id()),
     DO(plait_tokenizer_id, m.tokenizer_(), m.text(), m.length(), m.out<int32_t>()),
     DO(plait_tokenizer_info, m.tokenizer_(), m.filled<plait_tokenizer_facts>()),
     DO(plait_tokenizer_cancel, m.tokenizer_()),

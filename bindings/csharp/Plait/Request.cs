@@ -20,6 +20,8 @@ public sealed class Token {
   public string Text { get; internal set; }
   /// <summary>Of the model's own distribution; NaN without the option "logprobs", and of the first token of a prompt.</summary>
   public float Logprob { get; internal set; }
+  /// <summary>Its place in that distribution, 1: the most likely; 0 where Logprob is NaN.</summary>
+  public int Rank { get; internal set; }
   /// <summary>Other than NONE: the last of its sample.</summary>
   public Finish Finish { get; internal set; }
   /// <summary>Which text of the option "stop", from 0, ended the sample; -1: none.</summary>
@@ -155,6 +157,7 @@ public sealed partial class Request : NativeObject, IEnumerable<Token> {
       Logprob = pulled.Logprob,
       Finish = pulled.Finish,
       Stop = pulled.Stop,
+      Rank = pulled.Rank,
       IsPrompt = kind == EventKind.PROMPT,
       TopIds = top == 0 ? NoIds : new int[top],
       TopLogprobs = top == 0 ? NoLogprobs : new float[top],

@@ -49,6 +49,12 @@ public sealed class Tokenizer : NativeObject {
     return id;
   }
 
+  /// <summary>What a token adds within a text, which need not be whole characters; those of a special token are its name.</summary>
+  public byte[] Bytes(int id) {
+    Native.plait_tokenizer_bytes(this, id, out var bytes);
+    using (var tensor = new Tensor(bytes)) return tensor.ToBytes();
+  }
+
   /// <summary>Calls of Encode, Decode and Chat that other threads have under way end with an error.</summary>
   public void Cancel() {
     Native.plait_tokenizer_cancel(this);

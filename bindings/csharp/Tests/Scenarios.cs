@@ -258,6 +258,9 @@ internal sealed class Scenarios {
       Program.Same(Ids("utf8.tokens"), ids);
       Program.True(tokenizer.Decode(ids, false) == text, "the same text");
       Program.True(tokenizer.Facts().Vocabulary == 512 && tokenizer.Id(tokenizer.Piece(5)) == 5, "facts");
+      var bytes = new List<byte>();
+      foreach (int id in ids) bytes.AddRange(tokenizer.Bytes(id));
+      Program.True(Encoding.UTF8.GetString(bytes.ToArray()) == text, "the bytes of its tokens");
     }
   }
 

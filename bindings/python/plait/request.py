@@ -43,6 +43,7 @@ class Token:
     top: tuple[tuple[int, float], ...]  # with the option logprobs: the likeliest tokens and their logarithms
     logits: Optional[Array]
     stop: Optional[int]  # which text of the option stop, from 0, ended the sample
+    rank: Optional[int]  # its place among all tokens by logprob, 1: the most likely; None without
     prompt: bool  # with the option prompt_logprobs: one of the prompt's tokens, which come first; logprob is None of the first
 
 
@@ -142,4 +143,5 @@ def token_of(event: Any) -> Token:
     return Token(sample=event.sample, id=event.token if event.token >= 0 else None, text=event.text, finish=Finish(event.finish),
                  logprob=None if logprob != logprob else logprob, top=tuple(zip(tops, shares)),
                  logits=numpy.frombuffer(event.logits, numpy.float32) if event.kind == LOGITS else None,
-                 stop=event.stop if event.stop >= 0 else None, prompt=event.kind == PROMPT)
+                 stop=event.stop if event.stop >= 0 else None, rank=event.rank or None,
+                 prompt=event.kind == PROMPT)

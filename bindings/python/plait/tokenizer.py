@@ -71,6 +71,11 @@ class Tokenizer(NativeObject):
         out: int = native.plait_tokenizer_id(self, piece)
         return out
 
+    def bytes(self, token: int) -> bytes:
+        """What a token adds within a text, which need not be whole characters; those of a special token are its name."""
+        made: bytes = Tensor(native.plait_tokenizer_bytes(self, token)).numpy().tobytes()
+        return made
+
     def facts(self) -> Facts:
         """Its sizes and special tokens."""
         filled = native.TokenizerFacts()

@@ -207,6 +207,7 @@ class Scenarios(unittest.TestCase):
             self.assertEqual(tokenizer.decode(ids, skip_special=False), text)
             self.assertEqual(tokenizer.facts().vocabulary, 512)
             self.assertEqual(tokenizer.id(tokenizer.piece(5)), 5)
+            self.assertEqual(b"".join(tokenizer.bytes(int(one)) for one in ids).decode(), text)
             chat = [{"role": "user", "content": "the sea"}]
             ids = tokenizer.encode(tokenizer.chat(chat), special=False)
         self.assertEqual(self.generator.chat(chat, **greedy(8)).ids(), self.generator.submit(ids, **greedy(8)).ids())

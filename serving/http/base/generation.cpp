@@ -111,6 +111,8 @@ Taken Generation::take(Part& part) {
     return failed(http_error(failure), part);
   } catch (const HttpError& error) {
     return failed(error, part);
+  } catch (const std::exception& error) {
+    return failed(HttpError(500, error.what(), "internal"), part);
   }
   if (std::exchange(silent_, false) && out_.empty()) writer_->ping(out_);
   if (!stream_ || (out_.empty() && sent_ != Clock::time_point())) return Taken::wait;

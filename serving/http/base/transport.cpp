@@ -17,9 +17,16 @@ void arrived(void* own, uint64_t call, const plait_http_request* request) {
   host_of(own).arrived(call, head);
 }
 
+/// No exception may go through the crate: there is no memory left, or the host is at fault, and the answer ends.
 int32_t take(void* own, uint64_t call, plait_http_answer* answer) {
   Part part;
-  const Taken taken = host_of(own).take(call, part);
+  Taken taken = Taken::end;
+  try {
+    taken = host_of(own).take(call, part);
+  } catch (...) {
+    part = {};
+    part.status = 500;
+  }
   *answer = {part.status, view(part.content_type), view(part.fields), view(part.data)};
   return static_cast<int32_t>(taken);
 }

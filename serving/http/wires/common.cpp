@@ -117,11 +117,11 @@ std::optional<int64_t> prompt_logprobs_of(const Fields& body, const Streaming& s
 Json prompt_logprob(const plait_event& event, const TokenTexts& texts) {
   if (std::isnan(event.logprob)) return nullptr;
   Json out = Json::object();
-  const auto add = [&](int32_t token, float logprob) {
-    out[std::to_string(token)] = {{"logprob", logprob}, {"decoded_token", texts.text(token)}};
+  const auto add = [&](int32_t token, float logprob, int32_t rank) {
+    out[std::to_string(token)] = {{"logprob", logprob}, {"rank", rank}, {"decoded_token", texts.text(token)}};
   };
-  for (int32_t i = 0; i < event.top_count; ++i) add(event.top_tokens[i], event.top_logprobs[i]);
-  add(event.token, event.logprob);
+  for (int32_t i = 0; i < event.top_count; ++i) add(event.top_tokens[i], event.top_logprobs[i], i + 1);
+  add(event.token, event.logprob, event.rank);
   return out;
 }
 

@@ -66,7 +66,8 @@ std::optional<int64_t> prompt_logprobs_of(const Fields& body, const Streaming& s
 class TokenTexts {
  public:
   explicit TokenTexts(plait_api::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
-  std::string text(int32_t token) const { return tokenizer_.decode({token}, false); }
+  /// The token's own bytes, which need not be whole characters: as JSON they are U+FFFD then.
+  std::string text(int32_t token) const { return tokenizer_.bytes(token); }
   /// As a text has it: "" of a special one.
   std::string shown(int32_t token) const { return tokenizer_.decode({token}, true); }
 

@@ -331,6 +331,7 @@ static void test_text(plait_model* model, plait_generator* generator) {
   OK(plait_tokenizer_piece(tokenizer, one[0], &piece));
   OK(plait_tokenizer_id(tokenizer, plait_tensor_text(piece), -1, &id));
   CHECK(id == one[0]);
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_bytes(tokenizer, -1, &piece));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_decode(tokenizer, NULL, 3, 1, &piece));
   STATUS(PLAIT_NOT_FOUND, plait_tokenizer_id(tokenizer, "no such piece at all", -1, &id));
   plait_tokenizer_facts facts = {.struct_size = sizeof facts};

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <map>
+#include <random>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/generate/sampler.h"
@@ -86,9 +88,25 @@ TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {
   SampledToken token = draw({std::log(0.5f), std::log(0.3f), std::log(0.2f)}, params);
   EXPECT_EQ(token.id, 1);
   EXPECT_NEAR(token.logprob, std::log(0.3), 1e-6);
+  EXPECT_EQ(token.rank, 2);
   ASSERT_EQ(token.top.size(), 2u);
   EXPECT_EQ(token.top[0].first, 0);
   EXPECT_NEAR(token.top[1].second, std::log(0.3), 1e-6);
+}
+
+TEST(Sampler, RanksAreThePlacesAmongTheMostLikely) {
+  std::mt19937 random(5);
+  std::vector<float> logits(100);
+  for (float& logit : logits) logit = static_cast<float>(random() % 40);  // some are equal
+  SampledToken all;
+  add_logprobs(logits, 100, all);
+  for (size_t place = 0; place < all.top.size(); ++place) {
+    SampledToken one;
+    one.id = all.top[place].first;
+    add_logprobs(logits, 0, one);
+    EXPECT_EQ(one.rank, static_cast<int32_t>(place) + 1);
+    EXPECT_EQ(one.logprob, all.top[place].second);
+  }
 }
 
 TEST(Sampler, WeightsAreExponentials) {

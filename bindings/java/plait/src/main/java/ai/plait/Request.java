@@ -160,7 +160,7 @@ public final class Request extends NativeObject implements Iterator<Token> {
   private static Token token(Pulled pulled, EventKind kind) {
     Event event = pulled.event;
     Token out = new Token(event.getSample(), event.getToken(), text(pulled), event.getLogprob(), event.getFinish());
-    out.withStop(event.getStop()).withPrompt(kind == EventKind.PROMPT);
+    out.withStop(event.getStop()).withRank(event.getRank()).withPrompt(kind == EventKind.PROMPT);
     int top = event.getTopCount();
     if (top > 0) {
       int[] ids = new int[top];

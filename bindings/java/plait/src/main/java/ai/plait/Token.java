@@ -14,6 +14,7 @@ public final class Token {
   private float[] topLogprobs = NO_LOGPROBS;
   private float[] logits;
   private int stop = -1;
+  private int rank;
   private boolean prompt;
 
   Token(int sample, int id, String text, float logprob, Finish finish) {
@@ -37,6 +38,11 @@ public final class Token {
 
   Token withStop(int index) {
     stop = index;
+    return this;
+  }
+
+  Token withRank(int place) {
+    rank = place;
     return this;
   }
 
@@ -68,6 +74,11 @@ public final class Token {
   /** Of the model's own distribution; NaN without the option "logprobs", and of the first token of a prompt. */
   public float logprob() {
     return logprob;
+  }
+
+  /** Its place in that distribution, 1: the most likely; 0 where {@link #logprob} is NaN. */
+  public int rank() {
+    return rank;
   }
 
   /** Other than NONE: the last of its sample. */

@@ -51,6 +51,13 @@ public final class Tokenizer extends NativeObject {
     return id[0];
   }
 
+  /** What a token adds within a text, which need not be whole characters; those of a special token are its name. */
+  public byte[] bytes(int id) {
+    try (Tensor bytes = new Tensor(Native.plait_tokenizer_bytes(this, id))) {
+      return bytes.toBytes();
+    }
+  }
+
   /** Calls of encode, decode and chat that other threads have under way end with an error. */
   public void cancel() {
     Native.plait_tokenizer_cancel(this);

@@ -282,6 +282,12 @@ class ScenariosTest {
       assertEquals(text, tokenizer.decode(ids, false));
       assertEquals(512, tokenizer.facts().getVocabulary());
       assertEquals(5, tokenizer.id(tokenizer.piece(5)));
+      ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+      for (int id : ids) {
+        byte[] own = tokenizer.bytes(id);
+        bytes.write(own, 0, own.length);
+      }
+      assertEquals(text, new String(bytes.toByteArray(), StandardCharsets.UTF_8));
     }
   }
 
