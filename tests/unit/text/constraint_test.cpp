@@ -1,6 +1,7 @@
 // Grammars over tokens: what masks allow, places of errors, limits, and copies.
 #include "core/text/constraint.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -176,6 +177,22 @@ TEST(Constraint, ErrorsNameThePlaceInTheSchema) {
 }
 
 /// What a grammar may ask for ends in bounded time with an error, or works.
+TEST(Constraint, FormatsThatJsonSchemaLacksAreRemarks) {
+  const auto with = [](std::string_view format) {
+    return error_of(GrammarKind::json_schema,
+                    cat(R"({"properties": {"a": {"items": {"anyOf": [{"type": "string", "format": ")", format, R"("}]}}}})"));
+  };
+  EXPECT_EQ(with("int32"), "no error");
+  EXPECT_EQ(with("AWS::S3::Bucket.Name"), "no error");
+  EXPECT_EQ(with("uuid"), "no error");
+  EXPECT_NE(with("idn-hostname"), "no error");  // it would bound the text, and is not followed
+  // What is not a schema keeps what has that name.
+  const Tokenizer tokenizer = make(byte_level());
+  const auto grammar = Grammar::compile(tokenizer, GrammarKind::json_schema, R"({"const": {"format": "x"}})");
+  std::mt19937 random(3);
+  EXPECT_THAT(random_output(tokenizer, *grammar, random).value_or(""), testing::HasSubstr("\"format\""));
+}
+
 TEST(Constraint, HostileGrammarsEnd) {
   const Tokenizer tokenizer = make(byte_level());
   const auto repeated = [](std::string_view text, int count) {

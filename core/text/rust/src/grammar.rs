@@ -14,7 +14,7 @@ use serde_json::{json, Value};
 use crate::budget::{self, Budget};
 use crate::deep_stack;
 use crate::error::{Code, Result, TextError};
-use crate::schema_place::{first_line, place_of};
+use crate::schema_place::{drop_unknown_formats, first_line, place_of};
 use crate::tokenizer::TextTokenizer;
 
 /// How a grammar is written. The numbers are those of `plait::GrammarKind`.
@@ -256,6 +256,7 @@ fn matcher_of(
 
 fn grammar_of_schema(schema: &Value) -> TopLevelGrammar {
     let mut schema = schema.clone();
+    drop_unknown_formats(&mut schema);
     if let Value::Object(fields) = &mut schema {
         fields.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": BLANKS }));
     } else {

@@ -1,4 +1,5 @@
-//! Where in a JSON schema an error is: the compiler of grammars reports what is wrong, and rarely where.
+//! The parts of a JSON schema: where in it an error is (the compiler of grammars reports what is wrong, and rarely where), and what of
+//! it is a remark.
 
 use serde_json::{Map, Value};
 
@@ -58,6 +59,45 @@ pub fn place_of(schema: &Value, error: &str, error_of: impl Fn(Value) -> Option<
         break;
     }
     place.join(".")
+}
+
+/// The formats of JSON Schema (draft 2020-12, Validation, section 7.3).
+const FORMATS: [&str; 19] = [
+    "date-time",
+    "date",
+    "time",
+    "duration",
+    "email",
+    "idn-email",
+    "hostname",
+    "idn-hostname",
+    "ipv4",
+    "ipv6",
+    "uri",
+    "uri-reference",
+    "iri",
+    "iri-reference",
+    "uuid",
+    "uri-template",
+    "json-pointer",
+    "relative-json-pointer",
+    "regex",
+];
+
+/// Takes out formats that are not JSON Schema's: they are remarks (section 7.2.3), as "int32" of OpenAPI.
+pub fn drop_unknown_formats(schema: &mut Value) {
+    let Value::Object(fields) = schema else { return };
+    if fields.get("format").and_then(Value::as_str).is_some_and(|name| !FORMATS.contains(&name)) {
+        fields.shift_remove("format");
+    }
+    for (key, value) in fields {
+        match value {
+            Value::Array(list) if LISTS.contains(&key.as_str()) => list.iter_mut().for_each(drop_unknown_formats),
+            Value::Object(named) if NAMED.contains(&key.as_str()) => named.values_mut().for_each(drop_unknown_formats),
+            Value::Object(_) if ONE.contains(&key.as_str()) => drop_unknown_formats(value),
+            _ => {}
+        }
+    }
 }
 
 pub fn first_line(error: &str) -> &str {
