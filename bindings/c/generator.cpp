@@ -425,6 +425,7 @@ plait_status plait_generator_statistics(plait_generator* generator, plait_genera
     filled.expected_wait_seconds = stats.expected_wait_s;
     filled.step_seconds = stats.step_s;
     filled.sampling_seconds = stats.sampling_s;
+    filled.failed_rank = stats.engine.failed_rank;
     fill(out, filled, offsetof(plait_generator_stats, states));
   });
 }

@@ -110,6 +110,7 @@ struct EngineStats {
   int64_t prefix_hits = 0;                                     ///< tokens found in the cache instead of computed
   /// By rank; memory shared by ranks of one process counts here for each, above once.
   std::vector<RankBytes> ranks;
+  int failed_rank = -1;   ///< the rank that ended the world of all: every step fails since; -1: none
   std::string transport;  ///< of rank 0's groups of devices (core/comm/transport.h); empty without
 };
 

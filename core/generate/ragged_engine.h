@@ -125,6 +125,7 @@ class RaggedEngine : public Engine {
       out.states_free += cache.states_free();
     }
     out.transport = rank_->transport();
+    if (host_) out.failed_rank = host_->world().communicator().failed_rank();
     out.ranks = {rank_->bytes()};
     out.ranks.insert(out.ranks.end(), other_bytes_.begin(), other_bytes_.end());
     const int64_t shared = rank_->shared_weight_bytes();

@@ -68,8 +68,11 @@ std::unique_ptr<Answer> Server::ready(const Call&) {
   if (draining_) throw HttpError(503, "the server is shutting down", "shutting_down");
   const ServedModels served = this->served();
   if (served.empty()) throw HttpError(503, "no model is served yet", "model_loading");
-  for (const auto& [name, one] : served)
+  for (const auto& [name, one] : served) {
     if (!one->ready()) throw HttpError(503, "the model " + name + " is loading", "model_loading");
+    if (const int64_t rank = one->statistics().failed_rank; rank >= 0)
+      throw HttpError(503, "rank " + std::to_string(rank) + " of the model " + name + " has failed: start the server again", "rank_failed");
+  }
   return std::make_unique<Reply>("{\"status\":\"ready\"}");
 }
 

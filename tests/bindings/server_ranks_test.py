@@ -82,6 +82,9 @@ class Ranks(unittest.TestCase):
         self.assertIn(status, (500, 503))
         self.assertIn("rank 1", json.loads(read)["error"]["message"])
         self.assertEqual(server.call("GET", "/health")[0], 200)
+        status, _, read = server.call("GET", "/ready")
+        self.assertEqual(status, 503)
+        self.assertIn("rank 1", json.loads(read)["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Statistics:
     expected_wait_seconds: float
     step_seconds: float
     sampling_seconds: float
+    failed_rank: int
 
 
 class Generator(NativeObject):
