@@ -67,7 +67,7 @@ class Client:
         data = json.dumps(body)
         cut = self.random.randrange(1, len(data))
         return path, self.random.choice([
-            data[:cut], data[:cut] + "\0" + data[cut:], data + "}", "[" * 5000, json.dumps({**body, "model": "nobody"}),
+            data[:cut], data[:cut] + "\0" + data[cut:], data + "}", "[" * 5000, json.dumps({**body, "model": "absent"}),
             json.dumps({**body, "model": 5}), json.dumps({**body, "temperature": "hot", "input": 5, "prompt": {}, "messages": "a"}),
             json.dumps({**body, "prompt": "sea " * 3000, "messages": [{"role": "user", "content": "sea " * 3000}], "input": 7})])
 
