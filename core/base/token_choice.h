@@ -10,4 +10,7 @@ namespace plait {
 /// by descending logit, then by id. `logits` get the edits; ids that are out of range have none. Thread-safe.
 int32_t choose_token(std::span<float> logits, const ChoiceSettings& settings, std::span<const LogitEdit> edits);
 
+/// The least logit of a candidate of top-k 0. The largest, which is finite, is one.
+float least_candidate(float largest, const ChoiceSettings& settings);
+
 }  // namespace plait

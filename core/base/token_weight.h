@@ -2,8 +2,8 @@
 // The arithmetic of sampling, the same on the processor and on devices (kernels/cuda/kernels/sample.cu).
 //
 // A token's probability is an integer weight, exp((logit - largest) / temperature) in fixed point: sums of integers have the same
-// value in any order, so one thread that adds them one by one and a block whose threads add them at once choose the same token. All
-// else is single operations of IEEE 754, none of which a compiler may contract.
+// value in any order, so one thread that adds them one by one, lanes, and a block whose threads add them at once choose the same token.
+// All else is single operations of IEEE 754, none of which a compiler may contract.
 #include <stdint.h>
 
 namespace plait {
@@ -39,43 +39,42 @@ constexpr float edited_logit(float logit, const LogitEdit& edit, double repetiti
   return logit - edit.subtracted + edit.bias;
 }
 
-/// The upper half of a product.
-constexpr uint64_t high_product(uint64_t a, uint64_t b) {
+/// Rounded twice, everywhere: a compiler that made one operation of it would choose other tokens.
+constexpr float multiply_add(float a, float b, float c) {
 #ifdef __CUDA_ARCH__
-  const uint64_t a_low = a & 0xFFFFFFFFU, a_high = a >> 32, b_low = b & 0xFFFFFFFFU, b_high = b >> 32;
-  const uint64_t middle = a_high * b_low + (a_low * b_low >> 32), other = a_low * b_high + (middle & 0xFFFFFFFFU);
-  return a_high * b_high + (middle >> 32) + (other >> 32);
-#else  // an instruction of processors, on which a step chooses among all tokens of many rows
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<uint64_t>(static_cast<Wide>(a) * b >> 64);
+  return __fadd_rn(__fmul_rn(a, b), c);
+#else  // compiled without contraction, where a processor has such an operation
+  return a * b + c;
 #endif
 }
 
 /// Of the largest logit. The weights of 2^19 tokens, the largest vocabulary, add up to less than 2^63.
 constexpr int weight_bits = 44;
+/// Those that differ from 0.
+constexpr int weight_digits = 24;
 
-/// 2^-y for y in [0, weight_bits), in units of 2^-weight_bits.
-constexpr uint64_t power_weight(double y) {
-  const auto fixed = static_cast<uint64_t>(y * 4503599627370496.0);  // 2^52, exact
-  const uint64_t fraction = fixed << 12;                             // of 2^64
-  // ln(2)^i / i!, of 2^64: the series of 2^-f, whose rest is below 2^-48.
-  constexpr uint64_t terms[] = {0xB17217F7D1CF79ACU, 0x3D7F7BFF058B1D51U, 0x0E35846B82505FC6U, 0x0276556DF749CEE5U,
-                                0x005761FF9E299CC4U, 0x000A184897C363C4U, 0x0000FFE5FE2C4586U, 0x0000162C0223A5C8U,
-                                0x000001B5253D395EU, 0x0000001E4CF5158CU, 0x00000001E8CAC735U, 0x000000001C3BD651U,
-                                0x0000000001816193U, 0x0000000000131496U};
-  uint64_t rest = 0;
-  for (int i = 13; i >= 0; --i) rest = terms[i] - high_product(fraction, rest);
-  return ((uint64_t{1} << weight_bits) - (high_product(fraction, rest) >> (64 - weight_bits))) >> (fixed >> 52);
+/// 2^-f for f in [0, 1]: coefficients of the polynomial that is 1 at 0 and right at the Chebyshev nodes otherwise, 2^-27 off at most.
+constexpr float weight_terms[] = {
+    1, -0.693147175F, 0.240226091F, -0.0554992296F, 0.00959703519F, -0.00129163688F, 0.00011491995F};
+
+/// 2^-y for y in [0, weight_bits), in units of 2^-weight_bits. Relative error below 2^-22.
+constexpr uint64_t power_weight(float y) {
+  const auto whole = static_cast<int32_t>(y);
+  const float part = y - static_cast<float>(whole);
+  float power = weight_terms[6];
+  for (int i = 5; i >= 0; --i) power = multiply_add(power, part, weight_terms[i]);
+  const auto digits = static_cast<uint32_t>(static_cast<int32_t>(power * (1 << weight_digits)));
+  return uint64_t{digits} << (weight_bits - weight_digits) >> whole;
 }
 
 /// A logit's distance from the largest, in powers of two of the weight.
-constexpr double distance_of(float largest, float logit, double per_unit) {
-  const double distance = static_cast<double>(largest) - static_cast<double>(logit);
-  return distance > 0 ? distance * per_unit : 0;
+constexpr float distance_of(float largest, float logit, double per_unit) {
+  const float distance = largest - logit;
+  return distance > 0 ? distance * static_cast<float>(per_unit) : 0;
 }
-/// Whether the token can be chosen: its weight is not 0, and min-p keeps it.
+/// Whether the token can be chosen: its weight is not 0, and min-p keeps it. If one can, so can those of larger logits.
 constexpr bool is_candidate(float largest, float logit, const ChoiceSettings& settings) {
-  return distance_of(largest, logit, settings.per_unit) < weight_bits &&
+  return distance_of(largest, logit, settings.per_unit) < static_cast<float>(weight_bits) &&
          static_cast<double>(logit) - static_cast<double>(largest) >= settings.floor;
 }
 /// Of a candidate.

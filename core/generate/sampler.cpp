@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <numeric>
 #include <unordered_map>
 
 #include "core/base/counter_random.h"
 #include "core/base/error.h"
+#include "core/base/logit_row.h"
 #include "core/base/token_choice.h"
 
 namespace plait {
@@ -16,42 +16,33 @@ namespace {
 
 constexpr float never = -std::numeric_limits<float>::infinity();
 
-/// log of the sum of exp(logits - largest).
-double log_sum(std::span<const float> logits, float largest) {
-  double sum = 0;
-  for (float logit : logits) sum += std::exp(double{logit} - largest);
-  return std::log(sum);
-}
-
 }  // namespace
 
 void add_logprobs(std::span<const float> logits, int32_t top, SampledToken& out) {
-  float largest = *std::max_element(logits.begin(), logits.end());
-  double total = log_sum(logits, largest) + largest;
+  const LogitRow row(logits);
+  const float largest = row.largest();
+  const ChoiceSettings settings{.per_unit = std::numbers::log2e, .floor = never};
+  double total = std::numeric_limits<double>::quiet_NaN();  // log of the sum of exp(logits)
+  if (!row.has_nan() && std::isfinite(largest)) {
+    const LogitRow::Sum sum = row.sum(settings.per_unit, least_candidate(largest, settings));
+    total = largest + std::log(std::ldexp(static_cast<double>(sum.weight), -weight_bits));
+  }
   const auto own = static_cast<size_t>(out.id);
   const float logit = logits[own];
   out.logprob = static_cast<float>(logit - total);
-  const auto before = std::count_if(logits.begin(), logits.end(), [&](float other) { return other > logit; }) +
-                      std::count(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(own), logit);
-  out.rank = static_cast<int32_t>(before) + 1;
-  auto count = std::min<size_t>(static_cast<size_t>(top), logits.size());
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), [&](int32_t a, int32_t b) {
-        return std::pair(-logits[static_cast<size_t>(a)], a) < std::pair(-logits[static_cast<size_t>(b)], b);
-      });
-  for (size_t i = 0; i < count; ++i)
-    out.top.emplace_back(order[i], static_cast<float>(logits[static_cast<size_t>(order[i])] - total));
+  const auto equal_before = std::count(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(own), logit);
+  out.rank = static_cast<int32_t>(row.count_above(logit)) + static_cast<int32_t>(equal_before) + 1;
+  std::vector<Candidate> most = row.first(static_cast<size_t>(top), never);
+  std::sort(most.begin(), most.end());
+  for (const Candidate& one : most) out.top.emplace_back(one.id, static_cast<float>(one.logit - total));
 }
-
-namespace {}  // namespace
 
 ChoiceSettings choice_settings(const SamplingParams& params, uint64_t position, uint32_t sample_index) {
   ChoiceSettings out;
   out.repetition = params.repetition_penalty;
   if (params.temperature <= 0) return out;
-  out.per_unit = std::numbers::log2e / params.temperature;
+  // A temperature near 0 leaves the largest logit's tokens.
+  out.per_unit = std::min<double>(std::numbers::log2e / params.temperature, std::numeric_limits<float>::max());
   out.floor = params.min_p > 0 ? std::log(params.min_p) * params.temperature : never;
   out.top_p = params.top_p;
   out.top_k = std::max(params.top_k, 0);
@@ -114,11 +105,11 @@ namespace {
 /// A choice of what the mask allows. A NaN that it hides is still an error: the model's results cannot be used.
 int32_t choose_masked(std::span<float> logits, const ChoiceSettings& settings, std::vector<LogitEdit> edits,
                       const TokenMask& mask) {
-  for (float logit : logits)
-    if (std::isnan(logit)) return nan_in_logits;
+  if (LogitRow(logits).has_nan()) return nan_in_logits;
   apply_mask(logits, mask);
-  const std::vector<float> allowed(logits.begin(), logits.end());
   std::erase_if(edits, [&](const LogitEdit& edit) { return !mask.allows(edit.id); });
+  if (edits.empty()) return choose_token(logits, settings, {});
+  const std::vector<float> allowed(logits.begin(), logits.end());
   const int32_t chosen = choose_token(logits, settings, edits);
   if (chosen != no_finite_logit) return chosen;
   std::copy(allowed.begin(), allowed.end(), logits.begin());

@@ -60,6 +60,21 @@ TEST(TokenChoice, IsThatOfSortedCandidates) {
   }
 }
 
+/// More candidates than are put in order at once: the place is looked for in the row.
+TEST(TokenChoice, IsThatOfSortedCandidatesInLongRows) {
+  std::mt19937 random(12);
+  for (int round = 0; round < 60; ++round) {
+    std::vector<float> logits(20000 + random() % 20000);
+    std::normal_distribution<float> normal(0, round % 3 == 0 ? 0.01F : 3);
+    for (float& one : logits) one = round % 4 == 1 ? 1 : round % 4 == 2 ? std::round(normal(random)) : normal(random);
+    const ChoiceSettings settings{.per_unit = round % 5 == 0 ? 0.1 : 1.4427,
+                                  .floor = -infinity,
+                                  .top_p = round % 2 ? 1 : 0.97,
+                                  .uniform = std::uniform_real_distribution<double>()(random)};
+    ASSERT_EQ(choose_token(logits, settings, {}), chosen_in_order(logits, settings)) << "round " << round;
+  }
+}
+
 TEST(TokenChoice, FaultsAreFoundAnywhere) {
   for (const size_t size : {1, 16, 40, 1024, 3000})
     for (size_t at = 0; at < size; at += 1 + size / 7) {

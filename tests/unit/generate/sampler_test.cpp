@@ -94,6 +94,26 @@ TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {
   EXPECT_NEAR(token.top[1].second, std::log(0.3), 1e-6);
 }
 
+TEST(Sampler, LogProbabilitiesOfLongRowsAreThoseOfDoubles) {
+  std::mt19937 random(8);
+  for (const float spread : {0.01F, 1.0F, 8.0F}) {
+    std::normal_distribution<float> normal(0, spread);
+    std::vector<float> logits(5003);
+    for (float& logit : logits) logit = normal(random);
+    logits[9] = -INFINITY;
+    double sum = 0;
+    for (float logit : logits) sum += std::exp(static_cast<double>(logit));
+    SampledToken token;
+    token.id = 77;
+    add_logprobs(logits, 20, token);
+    EXPECT_NEAR(token.logprob, logits[77] - std::log(sum), 1e-6 * std::log(sum));
+    ASSERT_EQ(token.top.size(), 20u);
+    std::vector<float> sorted = logits;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    for (size_t i = 0; i < 20; ++i) EXPECT_EQ(logits[static_cast<size_t>(token.top[i].first)], sorted[i]);
+  }
+}
+
 TEST(Sampler, RanksAreThePlacesAmongTheMostLikely) {
   std::mt19937 random(5);
   std::vector<float> logits(100);
@@ -110,8 +130,10 @@ TEST(Sampler, RanksAreThePlacesAmongTheMostLikely) {
 }
 
 TEST(Sampler, WeightsAreExponentials) {
-  for (double y = 0; y < weight_bits; y += 0.00317)
-    EXPECT_NEAR(static_cast<double>(power_weight(y)), std::exp2(weight_bits - y), 2) << y;
+  for (float y = 0; y < weight_bits; y += 0.00317F) {
+    const double exact = std::exp2(weight_bits - static_cast<double>(y));
+    EXPECT_NEAR(static_cast<double>(power_weight(y)), exact, 1 + exact * 0x1p-22) << y;
+  }
   EXPECT_EQ(power_weight(0), uint64_t{1} << weight_bits);
   // A temperature near 0 leaves the largest logits only; one that is huge, all of them.
   EXPECT_EQ(token_weight(3, 3, {.per_unit = 1e300}), uint64_t{1} << weight_bits);
