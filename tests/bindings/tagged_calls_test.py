@@ -208,6 +208,9 @@ class Tagged(structured_test.WithServer):
             status, _, read = server.call("POST", CHAT, body)
             self.assertEqual((status, json.loads(read).get("error", {}).get("param")), (400, param), read)
             self.assertEqual(server.call("POST", CHAT, {**body, "tool_choice": "auto"})[0], 200)
+        body["tools"][0]["function"]["parameters"] = of_a({"type": "string", "format": "color", "maxLength": 3})  # a remark
+        status, _, read = server.call("POST", CHAT, body)
+        self.assertEqual(status, 200, read)
 
 
 if __name__ == "__main__":

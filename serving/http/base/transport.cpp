@@ -10,14 +10,19 @@ std::string_view text(plait_http_view view) { return {view.data, view.size}; }
 
 Host& host_of(void* own) { return *static_cast<Host*>(own); }
 
+// No exception may go through the crate: there is no memory left, or the host is at fault, and the answer ends.
+
 void arrived(void* own, uint64_t call, const plait_http_request* request) {
-  Head head{text(request->method), text(request->path), text(request->query), text(request->body), {}};
-  for (size_t i = 0; i < request->field_count; ++i)
-    head.fields.emplace_back(text(request->fields[i].name), text(request->fields[i].value));
-  host_of(own).arrived(call, head);
+  try {
+    Head head{text(request->method), text(request->path), text(request->query), text(request->body), {}};
+    for (size_t i = 0; i < request->field_count; ++i)
+      head.fields.emplace_back(text(request->fields[i].name), text(request->fields[i].value));
+    host_of(own).arrived(call, head);
+  } catch (...) {
+    host_of(own).dropped(call);  // `take` then answers 500
+  }
 }
 
-/// No exception may go through the crate: there is no memory left, or the host is at fault, and the answer ends.
 int32_t take(void* own, uint64_t call, plait_http_answer* answer) {
   Part part;
   Taken taken = Taken::end;

@@ -144,6 +144,11 @@ std::string format_pattern(const std::string& name) {
   return {};
 }
 
+/// The other formats of JSON Schema (draft 2020-12, Validation, section 7.3). What is of neither kind is a remark (section 7.2.3).
+constexpr std::string_view other_formats[] = {
+    "duration",     "idn-email",    "idn-hostname",          "ipv6", "uri-reference", "iri", "iri-reference",
+    "uri-template", "json-pointer", "relative-json-pointer", "regex"};
+
 /// The name of a terminal of a rule.
 std::string terminal(const std::string& rule, const char* end) {
   std::string out;
@@ -415,10 +420,11 @@ class TagRules {
       add(whole);
     }
     if (has(schema, "format")) {
-      const std::string pattern =
-          schema["format"].is_string() ? format_pattern(schema["format"].get<std::string>()) : "";
-      if (pattern.empty()) refuse(path, "format");
-      add(pattern);
+      if (!schema["format"].is_string()) refuse(path, "format");
+      const auto name = schema["format"].get<std::string>();
+      const std::string pattern = format_pattern(name);
+      if (!pattern.empty()) add(pattern);
+      else if (std::ranges::find(other_formats, name) != std::end(other_formats)) refuse(path, "format");
     }
     return out.empty() ? lark_any : "( " + out + " )";
   }

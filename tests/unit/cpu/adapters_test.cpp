@@ -4,12 +4,12 @@
 namespace plait::test {
 namespace {
 
-constexpr int64_t slots = 4;
+constexpr int64_t adapter_slots = 4;
 
 /// Row i is the same in any number of them: its adapter, too, which changes every few rows; slot 3 is unused.
-struct Rows {
+struct AdapterRows {
   Tensor y, x, adapters;
-  Rows(int64_t begin, int64_t count, int64_t n, int64_t k)
+  AdapterRows(int64_t begin, int64_t count, int64_t n, int64_t k)
       : y(rows(random_tensor(DType::f32, {300, n}, 1), begin, begin + count)),
         x(rows(random_tensor(DType::f32, {300, k}, 2), begin, begin + count)),
         adapters(DType::i32, {count}) {
@@ -20,9 +20,9 @@ struct Rows {
   }
 };
 
-std::vector<Tensor> operands(const Rows& rows, int64_t n, int64_t k, int64_t r, int64_t shift = 0) {
-  return {rows.y, rows.x, shifted(random_tensor(DType::f32, {slots, r, k}, 3), shift),
-          shifted(random_tensor(DType::f32, {slots, n, r}, 4), shift), rows.adapters};
+std::vector<Tensor> adapter_operands(const AdapterRows& rows, int64_t n, int64_t k, int64_t r, int64_t shift = 0) {
+  return {rows.y, rows.x, shifted(random_tensor(DType::f32, {adapter_slots, r, k}, 3), shift),
+          shifted(random_tensor(DType::f32, {adapter_slots, n, r}, 4), shift), rows.adapters};
 }
 
 TEST(CpuAdapters, EqualTheReference) {
@@ -33,8 +33,8 @@ TEST(CpuAdapters, EqualTheReference) {
           SCOPED_TRACE(cat("t ", t, " k ", k, " n ", n, " r ", r));
           // Two sums, of k and of r products of numbers up to 1.
           const double tolerance = 1e-6 * std::sqrt(static_cast<double>(k * r)) + 1e-6;
-          expect_reference("plait.AddAdapters", {}, operands(Rows(0, t, n, k), n, k, r), {{DType::f32, {t, n}}}, 1e-5,
-                           tolerance, 2);
+          expect_reference("plait.AddAdapters", {}, adapter_operands(AdapterRows(0, t, n, k), n, k, r),
+                           {{DType::f32, {t, n}}}, 1e-5, tolerance, 2);
         }
 }
 
@@ -43,8 +43,9 @@ TEST(CpuAdapters, ARowHasTheSameBitsInAnyCompany) {
   for (const std::string& isa : isas()) {
     if (isa != "avx2" && isa != "avx512") continue;
     auto run = [&](int64_t begin, int64_t count, int threads, int64_t shift = 0) {
-      return run_op(kernels(), "plait.AddAdapters", {}, operands(Rows(begin, count, n, k), n, k, r, shift),
-                    {{DType::f32, {count, n}}}, threads, nullptr, isa)[0];
+      return run_op(kernels(), "plait.AddAdapters", {},
+                    adapter_operands(AdapterRows(begin, count, n, k), n, k, r, shift), {{DType::f32, {count, n}}},
+                    threads, nullptr, isa)[0];
     };
     const Tensor all = run(0, 300, 1);
     for (const auto& [begin, count] :
@@ -53,7 +54,7 @@ TEST(CpuAdapters, ARowHasTheSameBitsInAnyCompany) {
         SCOPED_TRACE(cat(isa, ": ", count, " rows from ", begin, ", threads ", threads));
         expect_equal_bits(run(begin, count, threads, 4 * threads), rows(all, begin, begin + count));
       }
-    const Rows given(0, 300, n, k);
+    const AdapterRows given(0, 300, n, k);
     for (int64_t i = 0; i < 300; ++i)
       if (given.adapters.as<int32_t>()[i] < 0) expect_equal_bits(rows(all, i, i + 1), rows(given.y, i, i + 1));
   }
@@ -63,12 +64,13 @@ TEST(CpuAdapters, SlotsThatAreNotThereAreRefused) {
   std::vector<std::string> all = isas();
   all.emplace_back("reference");
   for (int32_t slot : {-2, 4}) {
-    Rows given(0, 3, 8, 8);
+    AdapterRows given(0, 3, 8, 8);
     given.adapters.as<int32_t>()[1] = slot;
     for (const std::string isa : {"reference", "avx2", "avx512"}) {
       if (std::find(all.begin(), all.end(), isa) == all.end()) continue;
       KernelStatus status;
-      run_op(kernels(), "plait.AddAdapters", {}, operands(given, 8, 8, 2), {{DType::f32, {3, 8}}}, 1, &status, isa);
+      run_op(kernels(), "plait.AddAdapters", {}, adapter_operands(given, 8, 8, 2), {{DType::f32, {3, 8}}}, 1, &status,
+             isa);
       EXPECT_EQ(status.code, KernelCode::index_out_of_range) << isa;
       EXPECT_EQ(status.value, slot);
     }

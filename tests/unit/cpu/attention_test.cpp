@@ -5,7 +5,7 @@
 namespace plait::test {
 namespace {
 
-struct Case {
+struct AttentionCase {
   int64_t heads = 4, groups = 2, d = 20, e = 24, c = 16, window = 0;
   DType pages = DType::f32;
   double softcap = 0;
@@ -19,11 +19,11 @@ struct Token {
 
 /// Pages with contents for `segments` segments of up to `columns` pages each, in a shuffled order.
 struct World {
-  Case what;
+  AttentionCase what;
   int64_t columns, segments;
   Tensor k_pages, v_pages, table, sinks, slopes;
 
-  World(const Case& c, int64_t segments_, int64_t columns_, uint32_t seed)
+  World(const AttentionCase& c, int64_t segments_, int64_t columns_, uint32_t seed)
       : what(c), columns(columns_), segments(segments_) {
     const int64_t pages = segments * columns + 3;
     std::vector<int32_t> order(static_cast<size_t>(pages));
@@ -76,7 +76,7 @@ struct World {
 };
 
 /// Instruction sets with a kernel for these pages, which rounds queries and weights from avx512_bf16 on.
-std::vector<std::string> isas_of(const Case& c) {
+std::vector<std::string> isas_of(const AttentionCase& c) {
   std::vector<std::string> out;
   for (const std::string& isa : isas())
     if (isa == "avx2" || isa == "avx512" || (isa == "avx512_bf16" && c.pages == DType::bf16)) out.push_back(isa);
@@ -93,7 +93,7 @@ std::vector<Token> range(int32_t segment, int32_t begin, int32_t end) {
   return out;
 }
 
-std::vector<Case> cases() {
+std::vector<AttentionCase> attention_cases() {
   return {{},
           {.heads = 3, .groups = 3, .d = 7, .e = 5},
           {.heads = 8, .groups = 1, .d = 32, .e = 32, .c = 32, .pages = DType::bf16},
@@ -106,7 +106,7 @@ std::vector<Case> cases() {
 }
 
 TEST(CpuAttention, EqualsReference) {
-  for (const Case& c : cases()) {
+  for (const AttentionCase& c : attention_cases()) {
     World world(c, 3, 6, 5);
     std::vector<Token> tokens = range(0, 0, 40);
     tokens.push_back({-1, 0});
@@ -124,7 +124,7 @@ TEST(CpuAttention, EqualsReference) {
 
 /// A single token, on one thread, is the measure; its bits must be the same in every mix.
 TEST(CpuAttention, AQueryHasTheSameBitsInAnyCompany) {
-  for (const Case& c : cases())
+  for (const AttentionCase& c : attention_cases())
     for (const std::string& isa : isas_of(c)) {
       SCOPED_TRACE(cat(isa, " d ", c.d, " e ", c.e, " window ", c.window));
       World world(c, 2, 5, 6), elsewhere(c, 2, 5, 77);
@@ -146,7 +146,7 @@ TEST(CpuAttention, AQueryHasTheSameBitsInAnyCompany) {
 
 TEST(CpuAttention, ALongContextIsSplitWithoutChangingBits) {
   for (int64_t window : {0, 700}) {
-    Case c{.heads = 4, .groups = 1, .d = 64, .e = 64, .c = 32, .window = window, .pages = DType::bf16};
+    AttentionCase c{.heads = 4, .groups = 1, .d = 64, .e = 64, .c = 32, .window = window, .pages = DType::bf16};
     World world(c, 1, 80, 8);
     for (const std::string& isa : isas_of(c)) {
       for (int32_t position : {511, 512, 2000, 2559}) {
@@ -162,7 +162,7 @@ TEST(CpuAttention, ALongContextIsSplitWithoutChangingBits) {
 }
 
 TEST(CpuAttention, FreedPagesOutsideTheWindowAreNotRead) {
-  Case c{.window = 10};
+  AttentionCase c{.window = 10};
   World world(c, 1, 6, 9);
   for (const std::string& isa : isas_of(c)) {
     Tensor before = world.run({{0, 50}}, 1, isa);
@@ -179,7 +179,7 @@ TEST(CpuAttention, NaNScoresGiveNaN) {
   for (bool sinks : {false, true})
     for (int64_t first : {0, 15, 2000}) {
       for (DType pages : {DType::f32, DType::bf16}) {
-        Case c{.d = 16, .e = 16, .pages = pages, .sinks = sinks};
+        AttentionCase c{.d = 16, .e = 16, .pages = pages, .sinks = sinks};
         World world(c, 1, 160, 8);
         // Keys of page `column` of a segment are NaN from position `first` on.
         for (int64_t position = first; position < 2560; ++position) {

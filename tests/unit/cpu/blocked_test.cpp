@@ -6,7 +6,7 @@ namespace {
 
 double tolerance(int64_t k) { return 1e-7 * std::sqrt(static_cast<double>(k) + 1) * 40 + 1e-5; }
 
-struct Case {
+struct BlockedCase {
   DType dtype;
   int64_t blocks, length;
   DType scales, zeros;  ///< zeros none: the attribute
@@ -21,9 +21,10 @@ Tensor random_codes(DType dtype, const Shape& shape, uint64_t seed) {
   return out;
 }
 
-struct Quantised {
+struct BlockedWeights {
   Tensor codes, scales, zeros;
-  Quantised(const Case& c, int64_t n, uint64_t seed) : codes(random_codes(c.dtype, {n, c.blocks, c.length}, seed)) {
+  BlockedWeights(const BlockedCase& c, int64_t n, uint64_t seed)
+      : codes(random_codes(c.dtype, {n, c.blocks, c.length}, seed)) {
     const float range = static_cast<float>(1 << dtype_bits(c.dtype));
     scales = random_tensor(c.scales, {n, c.blocks}, seed + 1, -2 / range, 2 / range);  // of either sign
     if (c.zeros == DType::u8 || c.zeros == DType::i8) zeros = random_codes(c.zeros, {n, c.blocks}, seed + 2);
@@ -33,13 +34,13 @@ struct Quantised {
   }
 };
 
-std::string name(const Case& c) {
+std::string name_of(const BlockedCase& c) {
   return cat(dtype_name(c.dtype), " ", c.blocks, " x ", c.length, " scales ", dtype_name(c.scales), " zeros ",
              dtype_name(c.zeros), " zero ", c.zero);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<BlockedCase> blocked_cases() {
+  std::vector<BlockedCase> out;
   for (DType dtype : {DType::u2, DType::i2, DType::u4, DType::i4, DType::u8, DType::i8}) {
     const int64_t half = 1 << (dtype_bits(dtype) - 1);
     out.push_back({dtype, 3, 32, DType::f32, DType::none, half});
@@ -55,13 +56,13 @@ std::vector<Case> cases() {
 }
 
 TEST(CpuBlocked, LinearEqualsReference) {
-  for (const Case& c : cases())
+  for (const BlockedCase& c : blocked_cases())
     for (int64_t n : {1, 8, 37})
       for (int64_t m : {1, 2, 3, 4, 5, 9, 20, 70})
         for (int64_t unused : {0, 3}) {
-          SCOPED_TRACE(cat(name(c), " m ", m, " n ", n, " unused ", unused));
+          SCOPED_TRACE(cat(name_of(c), " m ", m, " n ", n, " unused ", unused));
           const int64_t k = c.blocks * c.length - unused;
-          Quantised w(c, n, 1);
+          BlockedWeights w(c, n, 1);
           Tensor x = random_tensor(DType::f32, {m, k}, 4), bias = random_tensor(DType::f32, {n}, 5);
           std::vector<Tensor> inputs{x, w.codes, unused ? bias : Tensor(), w.scales};
           if (w.zeros.present()) inputs.push_back(w.zeros);
@@ -72,9 +73,9 @@ TEST(CpuBlocked, LinearEqualsReference) {
 }
 
 TEST(CpuBlocked, EmbeddingEqualsReferenceBitForBit) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(name(c));
-    Quantised table(c, 9, 6);
+  for (const BlockedCase& c : blocked_cases()) {
+    SCOPED_TRACE(name_of(c));
+    BlockedWeights table(c, 9, 6);
     Tensor ids = Tensor::of<int64_t>(DType::i64, {1, 5}, std::vector<int64_t>{8, 0, 3, 3, 7});
     std::vector<Tensor> inputs{table.codes, ids, table.scales};
     if (table.zeros.present()) inputs.push_back(table.zeros);
@@ -84,7 +85,7 @@ TEST(CpuBlocked, EmbeddingEqualsReferenceBitForBit) {
 }
 
 TEST(CpuBlocked, EmbeddingRefusesIdsOutOfRange) {
-  Quantised table({DType::u4, 2, 16, DType::f32, DType::none, 8}, 4, 7);
+  BlockedWeights table({DType::u4, 2, 16, DType::f32, DType::none, 8}, 4, 7);
   for (const std::string& isa : isas()) {
     if (isa != "avx2" && isa != "avx512") continue;
     KernelStatus status;
@@ -126,9 +127,9 @@ void expect_invariant(const std::string& op, const Attributes& attributes, int64
 }
 
 TEST(CpuBlocked, ARowHasTheSameBitsInAnyBatch) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(name(c));
-    Quantised w(c, 90, 10);
+  for (const BlockedCase& c : blocked_cases()) {
+    SCOPED_TRACE(name_of(c));
+    BlockedWeights w(c, 90, 10);
     std::vector<Tensor> weights{w.codes, random_tensor(DType::f32, {90}, 11), w.scales};
     if (w.zeros.present()) weights.push_back(w.zeros);
     expect_invariant("plait.Linear", attributes({{"zero", c.zero}}), c.blocks * c.length - 1, weights, {90});
@@ -137,15 +138,15 @@ TEST(CpuBlocked, ARowHasTheSameBitsInAnyBatch) {
 }
 
 TEST(CpuBlocked, SeveralLinearsAndGates) {
-  for (const Case& c :
-       {Case{DType::u4, 4, 32, DType::f32, DType::none, 8}, Case{DType::u4, 4, 32, DType::f32, DType::u8, 0},
-        Case{DType::i8, 2, 64, DType::f16, DType::none, 0}}) {
-    SCOPED_TRACE(name(c));
+  for (const BlockedCase& c : {BlockedCase{DType::u4, 4, 32, DType::f32, DType::none, 8},
+                               BlockedCase{DType::u4, 4, 32, DType::f32, DType::u8, 0},
+                               BlockedCase{DType::i8, 2, 64, DType::f16, DType::none, 0}}) {
+    SCOPED_TRACE(name_of(c));
     const int64_t k = c.blocks * c.length;
     const bool zeros = c.zeros != DType::none;
     std::vector<Tensor> weights;
     for (int64_t n : {70, 5, 33}) {
-      Quantised w(c, n, static_cast<uint64_t>(n));
+      BlockedWeights w(c, n, static_cast<uint64_t>(n));
       weights.push_back(w.codes);
       weights.push_back(w.scales);
       if (zeros) weights.push_back(w.zeros);
@@ -158,7 +159,7 @@ TEST(CpuBlocked, SeveralLinearsAndGates) {
       expect_reference("plait.Linears", several, inputs,
                        {{DType::f32, {m, 70}}, {DType::f32, {m, 5}}, {DType::f32, {m, 33}}}, 1e-5, tolerance(k), 2);
     }
-    Quantised gate(c, 45, 13), up(c, 45, 14);
+    BlockedWeights gate(c, 45, 13), up(c, 45, 14);
     Attributes gated = attributes({{"zero", c.zero}, {"activation", std::string("silu")}});
     std::vector<Tensor> sides{gate.codes, up.codes, gate.scales, gate.zeros, up.scales, up.zeros};
     expect_invariant("plait.GatedLinear", gated, k, sides, {45});

@@ -26,7 +26,7 @@ void expect_definition(const std::string& op, const Attributes& attributes, cons
   EXPECT_GT(compared, 0);
 }
 
-struct Window {
+struct ChannelsLastWindow {
   Ints space, kernel, strides, dilations, pads;
 
   Attributes attributes() const {
@@ -49,7 +49,7 @@ struct Window {
 };
 
 /// Lines and planes; padding on each side, and beyond the image; strides and dilations; results of less than a tile.
-const Window windows[] = {
+const ChannelsLastWindow channels_last_windows[] = {
     {{37}, {3}, {1}, {1}, {1, 1}},
     {{37}, {5}, {2}, {2}, {0, 3}},
     {{9, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
@@ -65,7 +65,7 @@ TEST(CpuChannelsLastConv, EqualsReference) {
   struct Channels {
     int64_t read, made, group;
   };
-  for (const Window& window : windows)
+  for (const ChannelsLastWindow& window : channels_last_windows)
     for (const Channels& n : {Channels{3, 16, 1},
                               {5, 40, 1},
                               {20, 33, 1},
@@ -118,7 +118,7 @@ TEST(CpuChannelsLastConv, BitsInAnyCompany) {
 }
 
 TEST(CpuChannelsLastPool, EqualsReference) {
-  for (const Window& window : windows)
+  for (const ChannelsLastWindow& window : channels_last_windows)
     for (const std::string kind : {"max", "mean"})
       for (int64_t counts : {0, 1})
         for (int64_t channels : {3, 16, 40}) {

@@ -15,7 +15,7 @@ struct Form {
   Attributes attributes;
 };
 
-std::string name(const Form& form) {
+std::string form_name(const Form& form) {
   return cat(dtype_name(form.weights), form.gated ? " gated" : "", form.biases == Biases::all ? " biases" : "",
              " zeros ", dtype_name(form.zeros), " h ", form.h, " f ", form.f);
 }
@@ -71,7 +71,7 @@ std::vector<Tensor> weights_of(const Form& form, int64_t shift = 0) {
   return out;
 }
 
-std::vector<Tensor> operands(const Tokens& tokens, const std::vector<Tensor>& weights) {
+std::vector<Tensor> expert_operands(const Tokens& tokens, const std::vector<Tensor>& weights) {
   std::vector<Tensor> out{tokens.x, tokens.numbers, tokens.shares};
   out.insert(out.end(), weights.begin(), weights.end());
   return out;
@@ -99,7 +99,7 @@ std::vector<Form> forms() {
 }
 
 /// Of x and the shares; of weights of f32, and of biases where all have one, too.
-std::vector<OutputType> gradients_of(const std::vector<Tensor>& all, const Form& form) {
+std::vector<OutputType> expert_gradients(const std::vector<Tensor>& all, const Form& form) {
   std::vector<OutputType> out{{DType::f32, all[0].shape()}, {DType::f32, all[2].shape()}};
   if (form.weights != DType::f32 || !form.gated) return out;
   for (size_t k = 3; k < (form.biases == Biases::all ? 9 : 6); ++k) out.push_back({DType::f32, all[k].shape()});
@@ -109,9 +109,9 @@ std::vector<OutputType> gradients_of(const std::vector<Tensor>& all, const Form&
 TEST(CpuExperts, GradientsEqualReference) {
   for (const Form& form : forms())
     for (const auto& [tokens, choices] : {std::pair<int64_t, int64_t>{1, 1}, {7, most_choices}, {150, 1}}) {
-      SCOPED_TRACE(cat(name(form), " tokens ", tokens, " choices ", choices));
-      std::vector<Tensor> all = operands(Tokens(form, 0, tokens, choices), weights_of(form));
-      const std::vector<OutputType> gradients = gradients_of(all, form);
+      SCOPED_TRACE(cat(form_name(form), " tokens ", tokens, " choices ", choices));
+      std::vector<Tensor> all = expert_operands(Tokens(form, 0, tokens, choices), weights_of(form));
+      const std::vector<OutputType> gradients = expert_gradients(all, form);
       all.insert(all.begin(), random_tensor(DType::f32, {tokens, width}, 77));
       expect_reference("plait.ExpertsBack", form.attributes, all, gradients, 2e-4, 5e-4, 2);
       for (const std::string isa : {"avx2", "avx512"}) {
@@ -127,8 +127,8 @@ TEST(CpuExperts, GradientsEqualReference) {
 /// Products of bf16 numbers: within what rounding costs, of the whole.
 TEST(CpuExperts, RoundedGradientsAreNearTheReference) {
   const Form form{.weights = DType::bf16, .h = 64, .f = 128, .attributes = attributes({{"round_x", int64_t{1}}})};
-  std::vector<Tensor> all = operands(Tokens(form, 0, 90, 2), weights_of(form));
-  const std::vector<OutputType> gradients = gradients_of(all, form);
+  std::vector<Tensor> all = expert_operands(Tokens(form, 0, 90, 2), weights_of(form));
+  const std::vector<OutputType> gradients = expert_gradients(all, form);
   all.insert(all.begin(), random_tensor(DType::f32, {90, width}, 77));
   const auto expected =
       run_op(kernels(), "plait.ExpertsBack", form.attributes, all, gradients, 1, nullptr, "reference");
@@ -152,9 +152,9 @@ TEST(CpuExperts, EqualReference) {
   for (const Form& form : forms())
     for (int64_t choices : {int64_t{1}, most_choices})
       for (int64_t tokens : {1, 2, 7, 40, 150}) {
-        SCOPED_TRACE(cat(name(form), " tokens ", tokens, " choices ", choices));
+        SCOPED_TRACE(cat(form_name(form), " tokens ", tokens, " choices ", choices));
         expect_reference("plait.Experts", form.attributes,
-                         operands(Tokens(form, 0, tokens, choices), weights_of(form)),
+                         expert_operands(Tokens(form, 0, tokens, choices), weights_of(form)),
                          {{DType::f32, {tokens, width}}}, 1e-4, 1e-4, 2);
         if (testing::Test::HasFailure()) return;
       }
@@ -170,7 +170,7 @@ TEST(CpuExperts, ATokenHasTheSameBitsInAnyCompany) {
       if (rounds && !form.attributes.has("round_x")) continue;
       auto run = [&](int64_t begin, int64_t count, int threads, const std::vector<Tensor>& with) {
         return run_op(kernels(), "plait.Experts", form.attributes,
-                      operands(Tokens(form, begin, count, most_choices), with), {{DType::f32, {count, width}}},
+                      expert_operands(Tokens(form, begin, count, most_choices), with), {{DType::f32, {count, width}}},
                       threads, nullptr, isa)[0];
       };
       constexpr int64_t shown = 20;
@@ -178,7 +178,7 @@ TEST(CpuExperts, ATokenHasTheSameBitsInAnyCompany) {
       for (int64_t token = 0; token < shown; ++token) alone.push_back(run(token, 1, 1, weights));
       for (int64_t count : {2, 5, 16, 100, 200})
         for (int threads : {1, 3}) {
-          SCOPED_TRACE(cat(name(form), " on ", isa, ", tokens ", count, ", threads ", threads));
+          SCOPED_TRACE(cat(form_name(form), " on ", isa, ", tokens ", count, ", threads ", threads));
           const int64_t begin = std::min<int64_t>(count % 7, shown - 1);
           Tensor together = run(begin, count, threads, weights_of(form, count % 3));
           for (int64_t token = begin; token < std::min(begin + count, shown); ++token)
@@ -193,9 +193,9 @@ TEST(CpuExperts, NoTokensAndNoChoices) {
   const Form form;
   for (const std::string& isa : isas()) {
     if (isa != "avx2" && isa != "avx512") continue;
-    run_op(kernels(), "plait.Experts", {}, operands(Tokens(form, 0, 0, 2), weights_of(form)),
+    run_op(kernels(), "plait.Experts", {}, expert_operands(Tokens(form, 0, 0, 2), weights_of(form)),
            {{DType::f32, {0, width}}}, 2, nullptr, isa);
-    Tensor y = run_op(kernels(), "plait.Experts", {}, operands(Tokens(form, 0, 2, 0), weights_of(form)),
+    Tensor y = run_op(kernels(), "plait.Experts", {}, expert_operands(Tokens(form, 0, 2, 0), weights_of(form)),
                       {{DType::f32, {2, width}}}, 2, nullptr, isa)[0];
     for (int64_t i = 0; i < y.elements(); ++i) EXPECT_EQ(y.as<float>()[i], 0);
   }
@@ -214,7 +214,7 @@ TEST(CpuExperts, RefuseWhatDoesNotFit) {
       run_op(kernels(), "plait.Experts", {}, inputs, {{DType::f32, {2, width}}}, 1, &status, isa);
       return status;
     };
-    std::vector<Tensor> good = operands(tokens, weights_of(form));
+    std::vector<Tensor> good = expert_operands(tokens, weights_of(form));
     EXPECT_EQ(status_of(good).code, KernelCode::ok);
     for (int64_t number : {int64_t{-1}, experts}) {
       std::vector<Tensor> inputs = good;

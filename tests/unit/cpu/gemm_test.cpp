@@ -5,16 +5,16 @@
 namespace plait::test {
 namespace {
 
-struct Variant {
+struct GemmVariant {
   std::string name;
   const cpu::GemmTiles& tiles;
   bool rounds;
 };
 
-std::vector<Variant> variants() {
+std::vector<GemmVariant> gemm_variants() {
   const std::vector<std::string> all = isas();
   auto has = [&](std::string_view name) { return std::find(all.begin(), all.end(), name) != all.end(); };
-  std::vector<Variant> out;
+  std::vector<GemmVariant> out;
   if (has("avx2")) out.push_back({"avx2", cpu::f32_gemm_tiles(cpu::Isa::avx2), false});
   if (has("avx512")) out.push_back({"avx512", cpu::f32_gemm_tiles(cpu::Isa::avx512), false});
   if (has("avx512")) out.push_back({"emulated avx512_bf16", cpu::emulated_bf16_gemm_tiles(), true});
@@ -24,7 +24,7 @@ std::vector<Variant> variants() {
   return out;
 }
 
-struct Case {
+struct GemmCase {
   int64_t m, n, k;
   bool transposed = false;
   DType right = DType::f32;
@@ -32,8 +32,8 @@ struct Case {
 };
 
 /// y + a b, or a b. Numbers are those of bf16, so that rounding changes nothing.
-Tensor run(const cpu::GemmTiles& tiles, const Case& c, const Tensor& a, const Tensor& b, const Tensor* y,
-           int threads) {
+Tensor run_gemm(const cpu::GemmTiles& tiles, const GemmCase& c, const Tensor& a, const Tensor& b, const Tensor* y,
+                int threads) {
   ThreadPool pool(threads);
   Tensor out(DType::f32, {c.m, c.n});
   if (y) std::memcpy(out.data(), y->data(), static_cast<size_t>(y->bytes()));
@@ -79,7 +79,7 @@ Tensor transposed(const Tensor& a) {
 }
 
 TEST(CpuPackedProducts, EqualTheReference) {
-  std::vector<Case> cases;
+  std::vector<GemmCase> cases;
   for (int64_t m : {1, 13, 14, 15, 36})
     for (int64_t n : {1, 16, 17, 32, 33, 70})
       for (int64_t k : {0, 1, 2, 15, 16, 33})
@@ -89,8 +89,8 @@ TEST(CpuPackedProducts, EqualTheReference) {
   cases.push_back({30, 33, cpu::gemm_depth + 5});                   // in two parts of k
   cases.push_back({cpu::gemm_rows + 20, 40, 3, true, DType::f32});  // in two parts of m
   for (bool right_transposed : {false, true}) cases.push_back({15, 33, 7, false, DType::f16, right_transposed});
-  for (const Variant& variant : variants())
-    for (const Case& c : cases) {
+  for (const GemmVariant& variant : gemm_variants())
+    for (const GemmCase& c : cases) {
       if (variant.rounds && c.right == DType::f16) continue;
       SCOPED_TRACE(cat(variant.name, " m ", c.m, " n ", c.n, " k ", c.k, c.transposed ? " turned " : " ",
                        dtype_name(c.right), c.right_transposed ? " turned" : ""));
@@ -99,12 +99,12 @@ TEST(CpuPackedProducts, EqualTheReference) {
       const Tensor right = shifted(as(c.right, c.right_transposed ? transposed(b) : b), dtype_bits(c.right) / 8);
       const Tensor expected =
           run_op(kernels(), "MatMul", {}, {a, b}, {{DType::f32, {c.m, c.n}}}, 1, nullptr, "reference")[0];
-      const Tensor made = run(variant.tiles, c, shifted(left, 4), right, nullptr, 2);
+      const Tensor made = run_gemm(variant.tiles, c, shifted(left, 4), right, nullptr, 2);
       expect_near(made, expected, 1e-4, c.right == DType::f16 ? 1e-3 : 3e-5);
-      expect_equal_bits(made, run(variant.tiles, c, left, right, nullptr, 1));
+      expect_equal_bits(made, run_gemm(variant.tiles, c, left, right, nullptr, 1));
       Tensor more = expected;
       for (int64_t i = 0; i < more.elements(); ++i) more.as<float>()[i] += y.as<float>()[i];
-      expect_near(run(variant.tiles, c, left, right, &y, 2), more, 1e-4, c.right == DType::f16 ? 1e-3 : 4e-5);
+      expect_near(run_gemm(variant.tiles, c, left, right, &y, 2), more, 1e-4, c.right == DType::f16 ? 1e-3 : 4e-5);
       if (HasFailure()) return;
     }
 }

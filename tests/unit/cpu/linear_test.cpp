@@ -5,18 +5,18 @@ namespace plait::test {
 namespace {
 
 /// Sums of k products of numbers up to 1: each step rounds by half an ulp of a sum that grows like sqrt(k).
-double tolerance(int64_t k) { return 1e-7 * std::sqrt(static_cast<double>(k) + 1) * 4 + 1e-6; }
+double linear_tolerance(int64_t k) { return 1e-7 * std::sqrt(static_cast<double>(k) + 1) * 4 + 1e-6; }
 
-const int64_t lengths[] = {0, 1, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 640};
+const int64_t inner_lengths[] = {0, 1, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 640};
 
 TEST(CpuLinear, EqualsReferenceForAnyLength) {
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
-    for (int64_t k : lengths)
+    for (int64_t k : inner_lengths)
       for (int64_t n : {0, 1, 3, 4, 8, 13, 70})
         for (int64_t m : {1, 2, 5}) {
           SCOPED_TRACE(cat(dtype_name(dtype), " m ", m, " n ", n, " k ", k));
           Tensor x = random_tensor(DType::f32, {m, k}, 1), w = random_tensor(dtype, {n, k}, 2);
-          expect_reference("plait.Linear", {}, {x, w}, {{DType::f32, {m, n}}}, 1e-5, tolerance(k));
+          expect_reference("plait.Linear", {}, {x, w}, {{DType::f32, {m, n}}}, 1e-5, linear_tolerance(k));
         }
 }
 
@@ -27,7 +27,7 @@ TEST(CpuLinear, LongSumsManyRowsAndBias) {
         SCOPED_TRACE(cat(dtype_name(dtype), " m ", m, " k ", k));
         Tensor x = random_tensor(DType::f32, {m, k}, 3), w = random_tensor(dtype, {37, k}, 4);
         Tensor bias = random_tensor(dtype, {37}, 5);
-        expect_reference("plait.Linear", {}, {x, w, bias}, {{DType::f32, {m, 37}}}, 1e-5, tolerance(k), 2);
+        expect_reference("plait.Linear", {}, {x, w, bias}, {{DType::f32, {m, 37}}}, 1e-5, linear_tolerance(k), 2);
       }
 }
 
@@ -49,8 +49,8 @@ TEST(CpuLinear, ReadsWeightsAtAnyAddress) {
 }
 
 /// Row i of m rows equals row i computed by itself, for any number of threads.
-void expect_invariant(const std::string& op, const Attributes& attributes, int64_t k, std::vector<Tensor> weights,
-                      std::vector<int64_t> widths) {
+void expect_linear_invariant(const std::string& op, const Attributes& attributes, int64_t k,
+                             std::vector<Tensor> weights, std::vector<int64_t> widths) {
   for (const std::string& isa : isas()) {
     auto run = [&](const Tensor& x, int threads) {
       std::vector<Tensor> inputs = weights;
@@ -85,8 +85,8 @@ TEST(CpuLinear, ARowHasTheSameBitsInAnyBatch) {
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t k : {65, 200, 1100}) {
       SCOPED_TRACE(cat(dtype_name(dtype), " k ", k));
-      expect_invariant("plait.Linear", {}, k, {random_tensor(dtype, {150, k}, 10), random_tensor(dtype, {150}, 11)},
-                       {150});
+      expect_linear_invariant("plait.Linear", {}, k,
+                              {random_tensor(dtype, {150, k}, 10), random_tensor(dtype, {150}, 11)}, {150});
     }
 }
 
@@ -94,14 +94,14 @@ TEST(CpuLinears, ARowHasTheSameBitsInAnyBatch) {
   const int64_t k = 130;
   std::vector<Tensor> weights;
   for (int64_t n : {70, 5, 33}) weights.push_back(random_tensor(DType::bf16, {n, k}, static_cast<uint64_t>(n)));
-  expect_invariant("plait.Linears", {}, k, weights, {70, 5, 33});
+  expect_linear_invariant("plait.Linears", {}, k, weights, {70, 5, 33});
 }
 
 TEST(CpuGatedLinear, ARowHasTheSameBitsInAnyBatch) {
   const int64_t k = 130, f = 85;
   for (const char* name : {"silu", "gelu_tanh"})
-    expect_invariant("plait.GatedLinear", attributes({{"activation", std::string(name)}}), k,
-                     {random_tensor(DType::bf16, {f, k}, 12), random_tensor(DType::bf16, {f, k}, 13)}, {f});
+    expect_linear_invariant("plait.GatedLinear", attributes({{"activation", std::string(name)}}), k,
+                            {random_tensor(DType::bf16, {f, k}, 12), random_tensor(DType::bf16, {f, k}, 13)}, {f});
 }
 
 TEST(CpuLinears, EqualReference) {
@@ -110,7 +110,7 @@ TEST(CpuLinears, EqualReference) {
     Tensor x = random_tensor(DType::f32, {1, m, k}, 14);
     Tensor q = random_tensor(DType::bf16, {64, k}, 15), kv = random_tensor(DType::f32, {17, k}, 16);
     expect_reference("plait.Linears", {}, {x, q, kv}, {{DType::f32, {1, m, 64}}, {DType::f32, {1, m, 17}}}, 1e-5,
-                     tolerance(k), 2);
+                     linear_tolerance(k), 2);
   }
 }
 
@@ -123,7 +123,7 @@ TEST(CpuGatedLinear, EqualsReferenceForEachActivation) {
         Tensor x = random_tensor(DType::f32, {m, k}, 17, -2, 2);
         Tensor gate = random_tensor(dtype, {f, k}, 18), up = random_tensor(dtype, {f, k}, 19);
         expect_reference("plait.GatedLinear", attributes({{"activation", std::string(name)}}), {x, gate, up},
-                         {{DType::f32, {m, f}}}, 2e-5, 20 * tolerance(k), 2);
+                         {{DType::f32, {m, f}}}, 2e-5, 20 * linear_tolerance(k), 2);
       }
 }
 

@@ -6,13 +6,13 @@
 namespace plait::test {
 namespace {
 
-struct Case {
+struct RecurrentCase {
   std::string rule = "gated_delta";
   int64_t queries = 4, keys = 2, states = 2, d = 20, e = 70;
   bool decay_each = false, beta_for_all = false;
 };
 
-std::vector<Case> cases() {
+std::vector<RecurrentCase> recurrent_cases() {
   return {{},
           {.rule = "linear", .queries = 3, .keys = 3, .states = 3, .d = 7, .e = 5},
           {.rule = "gated", .queries = 2, .keys = 2, .states = 2, .d = 16, .e = 16, .decay_each = true},
@@ -65,12 +65,12 @@ Tensor slots(const std::vector<std::pair<int32_t, int32_t>>& pairs) {
   return out;
 }
 
-Attributes attention_attributes(const Case& c) {
+Attributes attention_attributes(const RecurrentCase& c) {
   return attributes({{"update_rule", c.rule}, {"q_num_heads", c.queries}, {"kv_num_heads", c.states}});
 }
 
 /// query, key, value, then decay and beta where the rule has them.
-std::vector<Tensor> attention_operands(const Case& c, const Rows& rows) {
+std::vector<Tensor> attention_operands(const RecurrentCase& c, const Rows& rows) {
   std::vector<Tensor> out{rows.operand(1, c.queries * c.d), rows.operand(2, c.keys * c.d, -0.4, 0.4),
                           rows.operand(3, c.states * c.e), Tensor(), Tensor()};
   if (c.rule.starts_with("gated")) out[3] = rows.operand(4, c.states * (c.decay_each ? c.d : 1), -1, 0);
@@ -79,8 +79,8 @@ std::vector<Tensor> attention_operands(const Case& c, const Rows& rows) {
 }
 
 /// state, y.
-std::vector<Tensor> attend(const Case& c, const std::vector<Part>& parts, const Tensor& state, const Tensor& where,
-                           int threads, std::string_view isa) {
+std::vector<Tensor> attend(const RecurrentCase& c, const std::vector<Part>& parts, const Tensor& state,
+                           const Tensor& where, int threads, std::string_view isa) {
   Rows rows(parts);
   std::vector<Tensor> x = attention_operands(c, rows);
   return run_op(kernels(), "plait.LinearAttention", attention_attributes(c),
@@ -105,7 +105,7 @@ const std::vector<Part> mixture{{2, 0, 1}, {0, 5, 17}, {-1, 0, 2}, {3, 0, 3}, {1
 const std::vector<std::pair<int32_t, int32_t>> places{{0, 4}, {1, 1}, {-1, 2}, {3, -1}};
 
 TEST(CpuLinearAttention, EqualsReference) {
-  for (const Case& c : cases()) {
+  for (const RecurrentCase& c : recurrent_cases()) {
     Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
     auto expected = attend(c, mixture, state, slots(places), 1, "reference");
     for (const char* isa : {"avx2", "avx512"}) {
@@ -164,7 +164,7 @@ void expect_any_cut(const Tensor& state, const Run& run) {
 }
 
 TEST(CpuLinearAttention, BitsInAnyCompanyAndCut) {
-  for (const Case& c : cases()) {
+  for (const RecurrentCase& c : recurrent_cases()) {
     Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
     for (const char* isa : {"reference", "avx2", "avx512"}) {
       if (isa != std::string("reference") && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
@@ -191,7 +191,7 @@ TEST(CpuCausalConv, BitsInAnyCompanyAndCut) {
 TEST(ReferenceSlots, AreTheOpsOfTheStandard) {
   const std::vector<Part> parts{{0, 0, 7}};
   Rows rows(parts);
-  for (const Case& c : cases()) {
+  for (const RecurrentCase& c : recurrent_cases()) {
     SCOPED_TRACE(c.rule);
     Tensor state = random_tensor(DType::f32, {1, c.states, c.d, c.e}, 9);
     auto got = attend(c, parts, state, slots({{0, 0}}), 1, "reference");
@@ -226,7 +226,8 @@ const std::vector<Part> packed{{2, 0, 1},  {0, 5, 35}, {-1, 0, 2}, {3, 0, 3},  {
 
 /// q, k, v, segments, decay?, beta?: decays are between `weakest` and `strongest`, keys at most of length 1, as the
 /// delta rule has them: others would grow the state, and what is off in it, from token to token.
-std::vector<Tensor> packed_operands(const Case& c, const Rows& rows, double strongest = -1, double weakest = 0) {
+std::vector<Tensor> packed_operands(const RecurrentCase& c, const Rows& rows, double strongest = -1,
+                                    double weakest = 0) {
   std::vector<Tensor> x = attention_operands(c, rows);
   const double longest = 1 / std::sqrt(static_cast<double>(c.d));
   x[1] = rows.operand(2, c.keys * c.d, -longest, longest);
@@ -236,7 +237,7 @@ std::vector<Tensor> packed_operands(const Case& c, const Rows& rows, double stro
   return {x[0], x[1], x[2], rows.segments(), x[3], x[4]};
 }
 
-int64_t width_of(const Case& c) { return std::max(c.queries, c.states) * c.e; }
+int64_t width_of(const RecurrentCase& c) { return std::max(c.queries, c.states) * c.e; }
 
 std::vector<OutputType> gradients_of(const std::vector<Tensor>& operands) {
   std::vector<OutputType> out;
@@ -244,7 +245,8 @@ std::vector<OutputType> gradients_of(const std::vector<Tensor>& operands) {
   return out;
 }
 
-void expect_packed_reference(const Case& c, const Rows& rows, const std::vector<Tensor>& operands, double off) {
+void expect_packed_reference(const RecurrentCase& c, const Rows& rows, const std::vector<Tensor>& operands,
+                             double off) {
   SCOPED_TRACE(cat(c.rule, " d ", c.d, " e ", c.e));
   expect_reference("plait.PackedLinearAttention", attention_attributes(c), operands,
                    {{DType::f32, {1, rows.count(), width_of(c)}}}, 1e-5, off, 2);
@@ -256,7 +258,7 @@ void expect_packed_reference(const Case& c, const Rows& rows, const std::vector<
 
 TEST(Packed, LinearAttentionEqualsReference) {
   const Rows rows(packed);
-  for (const Case& c : cases()) expect_packed_reference(c, rows, packed_operands(c, rows), 5e-5);
+  for (const RecurrentCase& c : recurrent_cases()) expect_packed_reference(c, rows, packed_operands(c, rows), 5e-5);
 }
 
 /// Of some tokens nothing is left after a few others: their factors are zero, or numbers whose products are. And of
@@ -264,7 +266,8 @@ TEST(Packed, LinearAttentionEqualsReference) {
 TEST(Packed, DecaysOfAnyStrength) {
   const Rows rows(packed);
   for (const bool each : {false, true}) {
-    const Case c{.rule = "gated_delta", .queries = 2, .keys = 2, .states = 2, .d = 12, .e = 18, .decay_each = each};
+    const RecurrentCase c{
+        .rule = "gated_delta", .queries = 2, .keys = 2, .states = 2, .d = 12, .e = 18, .decay_each = each};
     for (const double strongest : {-1e4, -200.0, -30.0})
       expect_packed_reference(c, rows, packed_operands(c, rows, strongest), 5e-5);
     expect_packed_reference(c, rows, packed_operands(c, rows, 0, 0), 5e-5);
@@ -280,7 +283,7 @@ TEST(Packed, DecaysOfAnyStrength) {
 TEST(Packed, DocumentsHaveTheBitsThatTheyHaveAlone) {
   const Rows rows(packed), own({packed.back()});
   const int64_t n = own.count(), first = rows.count() - n;
-  for (const Case& c : cases())
+  for (const RecurrentCase& c : recurrent_cases())
     for (const std::string& isa : isas()) {
       if (isa != "avx2" && isa != "avx512") continue;
       auto run = [&](const Rows& tokens) {
@@ -318,7 +321,8 @@ TEST(Packed, ConvolutionsEqualReference) {
 
 /// However many threads there are, and whichever of them are wanted.
 TEST(Packed, GradientsHaveTheSameBits) {
-  const Case c{.rule = "gated_delta", .queries = 2, .keys = 2, .states = 6, .d = 16, .e = 130, .beta_for_all = true};
+  const RecurrentCase c{
+      .rule = "gated_delta", .queries = 2, .keys = 2, .states = 6, .d = 16, .e = 130, .beta_for_all = true};
   const Rows rows(packed);
   std::vector<Tensor> operands = packed_operands(c, rows);
   std::vector<OutputType> gradients = gradients_of(operands);
@@ -339,7 +343,7 @@ TEST(Packed, GradientsHaveTheSameBits) {
 }
 
 TEST(Slots, WhatIsOutOfRangeIsRefused) {
-  Case c;
+  RecurrentCase c;
   Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
   for (const std::string isa : {"reference", "avx2"}) {
     if (isa != "reference" && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;

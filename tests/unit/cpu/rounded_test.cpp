@@ -26,7 +26,7 @@ std::vector<Variant> variants() {
 }
 
 /// Rows [begin, begin + m) of x, all of which are packed.
-Tensor run(const cpu::PackedTiles& tiles, const Tensor& x, const Tensor& w, int64_t begin, int64_t m) {
+Tensor run_packed(const cpu::PackedTiles& tiles, const Tensor& x, const Tensor& w, int64_t begin, int64_t m) {
   const int64_t rows = x.shape()[0], k = x.shape()[1], n = w.shape()[0];
   auto packed = make_blob(tiles.bytes(rows, k));
   if (packed->size()) std::memset(packed->mutable_data(), 0xFF, static_cast<size_t>(packed->size()));
@@ -57,7 +57,7 @@ TEST(CpuRounded, EqualsReferenceOfRoundedRows) {
           Tensor x = random_tensor(DType::f32, {m, k}, 1), w = shifted(random_tensor(DType::bf16, {n, k}, 2), 2);
           Tensor expected = run_op(kernels(), "plait.Linear", {}, {rounded(x), w}, {{DType::f32, {m, n}}}, 1, nullptr,
                                    "reference")[0];
-          expect_near(run(variant.tiles, x, w, 0, m), expected, 1e-5, 2e-6);
+          expect_near(run_packed(variant.tiles, x, w, 0, m), expected, 1e-5, 2e-6);
           if (HasFailure()) return;
         }
 }
@@ -68,12 +68,12 @@ TEST(CpuRounded, ARowHasTheSameBitsInAnyBatch) {
     const int64_t k = 75, n = 39, most = 56;
     Tensor x = random_tensor(DType::f32, {most, k}, 3), w = random_tensor(DType::bf16, {n, k}, 4);
     std::vector<Tensor> alone;
-    for (int64_t i = 0; i < most; ++i) alone.push_back(run(variant.tiles, rows(x, i, i + 1), w, 0, 1));
+    for (int64_t i = 0; i < most; ++i) alone.push_back(run_packed(variant.tiles, rows(x, i, i + 1), w, 0, 1));
     for (int64_t all = 1; all <= most; ++all)
       for (int64_t begin : {int64_t{0}, variant.tiles.group(all)}) {
         const int64_t m = all - begin;
         if (m <= 0) continue;
-        Tensor together = run(variant.tiles, rows(x, 0, all), w, begin, m);
+        Tensor together = run_packed(variant.tiles, rows(x, 0, all), w, begin, m);
         for (int64_t i = 0; i < m; ++i)
           expect_equal_bits(rows(together, i, i + 1), alone[static_cast<size_t>(begin + i)]);
         if (HasFailure()) return;

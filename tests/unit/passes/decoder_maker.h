@@ -94,6 +94,18 @@ class DecoderMaker {
   ValueId heads(ValueId x, int64_t count, int64_t d) {
     return transpose(reshape(linear(x, hidden, count * d), {0, 0, count, d}), {0, 2, 1, 3});
   }
+  struct KeyValue {
+    ValueId key, value;
+  };
+  /// Keys and values [b, heads, s, 4] behind their past [b, heads, p, 4]; both are what the next run gets.
+  KeyValue with_past(ValueId key, ValueId value, int64_t heads = 2) {
+    Dims dims{dim("b"), heads, dim("p"), 4};
+    ValueId past_key = past("key", dims), past_value = past("value", dims);
+    KeyValue out{concat({past_key, key}, -2), concat({past_value, value}, -2)};
+    present("key", out.key);
+    present("value", out.value);
+    return out;
+  }
   /// A bool [s, total]: keys up to the query's own, or the last `window` of them. `total` is a scalar.
   ValueId visible(ValueId total, int64_t window = 0) {
     ValueId s = size(ids, 1), one = integer(1);

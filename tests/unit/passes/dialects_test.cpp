@@ -10,19 +10,13 @@ namespace {
 
 using Maker = DecoderMaker;
 
-/// Query, and key and value behind their past [b, kv, p, 4], which are what the next run gets.
 struct Cached {
   ValueId query, key, value;
 };
 Cached cached(Maker& m, int64_t query_heads, int64_t kv_heads) {
-  ValueId x = m.embedded();
-  Dims dims{m.dim("b"), kv_heads, m.dim("p"), 4};
-  ValueId past_key = m.past("key", dims), past_value = m.past("value", dims);
-  Cached out{m.heads(x, query_heads, 4), m.concat({past_key, m.heads(x, kv_heads, 4)}, -2),
-             m.concat({past_value, m.heads(x, kv_heads, 4)}, -2)};
-  m.present("key", out.key);
-  m.present("value", out.value);
-  return out;
+  const ValueId x = m.embedded(), query = m.heads(x, query_heads, 4), key = m.heads(x, kv_heads, 4);
+  const Maker::KeyValue all = m.with_past(key, m.heads(x, kv_heads, 4), kv_heads);
+  return {query, all.key, all.value};
 }
 ValueId scaled(Maker& m, ValueId scores) { return m.op("Mul", {scores, m.real(0.5)}); }
 ValueId keys_by_scores(Maker& m, ValueId query, ValueId key) {

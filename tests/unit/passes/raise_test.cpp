@@ -41,7 +41,7 @@ TEST(Raise, EveryFormOfOneModelIsTheSameModel) {
 
 TEST(Raise, LearnedPositionsLimitTheContext) { EXPECT_EQ(decoder_of("gpt2-optimum18").context, 64); }
 
-const std::string numbers =
+const std::string list_of_48 =
     " 1 -2 0.5 3 1 0 1 2  0.3 -1 2 1 0 1 -1 0.5  1 1 2 0.2 -0.4 0.1 1 2  0 1 0 -1 0.6 1 1 1"
     " -1 -1 0.5 0.25 1 2 3 1  0.7 0.1 -0.2 1 0 1 0 -1";
 
@@ -51,7 +51,7 @@ Graph decoder_with_mask(const std::string& mask) {
 input %0 "input_ids" : i64[b, s]
 input %1 "past_key_values.0.key" : f32[b, 2, p, 4]
 input %2 "past_key_values.0.value" : f32[b, 2, p, 4]
-const %10 "table" = inline : f32[6, 8] =)" + numbers + R"(
+const %10 "table" = inline : f32[6, 8] =)" + list_of_48 + R"(
 const %11 "shape" = inline : i64[4] = 0 0 2 4
 const %12 "flat" = inline : i64[3] = 0 0 8
 const %13 "zero" = inline : i64[] = 0
@@ -59,7 +59,7 @@ const %14 "one" = inline : i64[] = 1
 const %15 "two" = inline : i64[] = 2
 const %16 "axis1" = inline : i64[1] = 1
 const %17 "w" = inline : i64[] = 3
-const %18 "head" = inline : f32[8, 6] =)" + numbers + R"(
+const %18 "head" = inline : f32[8, 6] =)" + list_of_48 + R"(
 node "embed" : %20 : ?[...] = Gather(%10, %0) axis=0
 node "heads" : %21 : ?[...] = Reshape(%20, %11)
 node "turn" : %22 : ?[...] = Transpose(%21) perm=ints[0, 2, 1, 3]

@@ -9,18 +9,6 @@ namespace {
 
 using Maker = DecoderMaker;
 
-struct Cached {
-  ValueId key, value;
-};
-Cached cached(Maker& m, ValueId key, ValueId value) {
-  Dims dims{m.dim("b"), 2, m.dim("p"), 4};
-  ValueId past_key = m.past("key", dims), past_value = m.past("value", dims);
-  Cached out{m.concat({past_key, key}, -2), m.concat({past_value, value}, -2)};
-  m.present("key", out.key);
-  m.present("value", out.value);
-  return out;
-}
-
 ValueId scores(Maker& m, ValueId query, ValueId key) {
   return m.op("Mul", {m.op("MatMul", {query, m.transpose(key, {0, 1, 3, 2})}), m.real(0.5)});
 }
@@ -34,7 +22,7 @@ ValueId vector(Maker& m, const std::vector<float>& numbers) {
 TEST(Structures, SinksAsAColumnOfScores) {
   Maker m;
   ValueId x = m.embedded();
-  Cached c = cached(m, m.heads(x, 2, 4), m.heads(x, 2, 4));
+  Maker::KeyValue c = m.with_past(m.heads(x, 2, 4), m.heads(x, 2, 4));
   ValueId masked = m.op("Where", {m.visible(m.size(c.key, 2)), scores(m, m.heads(x, 2, 4), c.key), m.real(-10000)});
   ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
   ValueId column = m.op(
@@ -126,7 +114,7 @@ Graph with_experts(bool by_tuple, int64_t shift) {
   ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
   ValueId mixed = m.op("Reshape", {experts(m, x, by_tuple, shift), m.concat({b, s, m.ints({Maker::hidden})}, 0)});
   x = m.op("Add", {x, mixed});
-  Cached c = cached(m, m.heads(x, 2, 4), m.heads(x, 2, 4));
+  Maker::KeyValue c = m.with_past(m.heads(x, 2, 4), m.heads(x, 2, 4));
   ValueId chances = m.chances(scores(m, m.heads(x, 2, 4), c.key), m.visible(m.size(c.key, 2)));
   return m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4);
 }
@@ -151,7 +139,7 @@ TEST(Structures, RowsThatStrayAreRefused) {
 Graph sharing_layers() {
   Maker m;
   ValueId x = m.embedded();
-  Cached c = cached(m, m.heads(x, 2, 4), m.heads(x, 2, 4));
+  Maker::KeyValue c = m.with_past(m.heads(x, 2, 4), m.heads(x, 2, 4));
   ValueId idle = m.input("past_key_values.1.key", DType::f32, {m.dim("b"), 2, m.dim("p"), 4});
   ValueId handed_on = m.op("Identity", {idle});
   m.graph.value(handed_on).name = "present.1.key";
@@ -285,7 +273,7 @@ TEST(Structures, TokensSortedByTheirExperts) {
     ValueId x = m.embedded();
     ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
     ValueId mixed = m.op("Reshape", {sorted_experts(m, x, biases), m.concat({b, s, m.ints({Maker::hidden})}, 0)});
-    Cached c = cached(m, m.heads(mixed, 2, 4), m.heads(mixed, 2, 4));
+    Maker::KeyValue c = m.with_past(m.heads(mixed, 2, 4), m.heads(mixed, 2, 4));
     ValueId chances = m.chances(scores(m, m.heads(mixed, 2, 4), c.key), m.visible(m.size(c.key, 2)));
     Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4));
     EXPECT_EQ(found.features().count("Experts f32"), 1u);

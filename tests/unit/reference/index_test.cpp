@@ -3,14 +3,15 @@
 namespace plait::test {
 namespace {
 
-const Tensor grid = f32({3, 2}, {1, 2, 3, 4, 5, 6});
+const Tensor index_grid = f32({3, 2}, {1, 2, 3, 4, 5, 6});
 
 TEST(ReferenceIndex, Gather) {
-  expect_op("Gather", {}, {grid, ints({2, -3})}, f32({2, 2}, {5, 6, 1, 2}));
-  expect_op("Gather", attributes({{"axis", int64_t{1}}}), {grid, i32({}, {1})}, f32({3}, {2, 4, 6}));
-  expect_op("GatherElements", attributes({{"axis", int64_t{1}}}), {grid, i64({2, 1}, {1, 0})}, f32({2, 1}, {2, 3}));
-  expect_op("GatherND", {}, {grid, i64({2, 2}, {0, 1, -1, 0})}, f32({2}, {2, 5}));
-  expect_op("GatherND", attributes({{"batch_dims", int64_t{1}}}), {grid, i64({3, 1}, {1, 0, 1})},
+  expect_op("Gather", {}, {index_grid, ints({2, -3})}, f32({2, 2}, {5, 6, 1, 2}));
+  expect_op("Gather", attributes({{"axis", int64_t{1}}}), {index_grid, i32({}, {1})}, f32({3}, {2, 4, 6}));
+  expect_op("GatherElements", attributes({{"axis", int64_t{1}}}), {index_grid, i64({2, 1}, {1, 0})},
+            f32({2, 1}, {2, 3}));
+  expect_op("GatherND", {}, {index_grid, i64({2, 2}, {0, 1, -1, 0})}, f32({2}, {2, 5}));
+  expect_op("GatherND", attributes({{"batch_dims", int64_t{1}}}), {index_grid, i64({3, 1}, {1, 0, 1})},
             f32({3}, {2, 3, 6}));
 }
 
@@ -20,25 +21,27 @@ TEST(ReferenceIndex, RefusesIndicesOutOfRange) {
     EXPECT_EQ(status.operand, slot);
     EXPECT_EQ(status.value, value);
   };
-  expect_refused(refused("Gather", {}, {grid, ints({0, 3})}, {{DType::f32, {2, 2}}}), 1, 3);
-  expect_refused(refused("Gather", {}, {grid, ints({-4})}, {{DType::f32, {1, 2}}}), 1, -4);
-  expect_refused(refused("GatherElements", {}, {grid, i64({1, 1}, {3})}, {{DType::f32, {1, 1}}}), 1, 3);
-  expect_refused(refused("GatherND", {}, {grid, i64({1, 2}, {0, 2})}, {{DType::f32, {1}}}), 1, 2);
-  expect_refused(refused("ScatterND", {}, {grid, i64({1, 1}, {9}), f32({1, 2}, {0, 0})}, {{DType::f32, {3, 2}}}), 1,
-                 9);
-  expect_refused(refused("ScatterElements", {}, {grid, i64({1, 1}, {-7}), f32({1, 1}, {0})}, {{DType::f32, {3, 2}}}),
-                 1, -7);
-  expect_refused(refused("plait.Embedding", {}, {grid, ints({1, -1})}, {{DType::f32, {2, 2}}}), 1, -1);
-  expect_refused(refused("plait.GatherRows", {}, {grid, i32({3, 1}, {0, 1, 2})}, {{DType::f32, {3, 1}}}), 1, 2);
+  expect_refused(refused("Gather", {}, {index_grid, ints({0, 3})}, {{DType::f32, {2, 2}}}), 1, 3);
+  expect_refused(refused("Gather", {}, {index_grid, ints({-4})}, {{DType::f32, {1, 2}}}), 1, -4);
+  expect_refused(refused("GatherElements", {}, {index_grid, i64({1, 1}, {3})}, {{DType::f32, {1, 1}}}), 1, 3);
+  expect_refused(refused("GatherND", {}, {index_grid, i64({1, 2}, {0, 2})}, {{DType::f32, {1}}}), 1, 2);
+  expect_refused(
+      refused("ScatterND", {}, {index_grid, i64({1, 1}, {9}), f32({1, 2}, {0, 0})}, {{DType::f32, {3, 2}}}), 1, 9);
+  expect_refused(
+      refused("ScatterElements", {}, {index_grid, i64({1, 1}, {-7}), f32({1, 1}, {0})}, {{DType::f32, {3, 2}}}), 1,
+      -7);
+  expect_refused(refused("plait.Embedding", {}, {index_grid, ints({1, -1})}, {{DType::f32, {2, 2}}}), 1, -1);
+  expect_refused(refused("plait.GatherRows", {}, {index_grid, i32({3, 1}, {0, 1, 2})}, {{DType::f32, {3, 1}}}), 1, 2);
   expect_refused(refused("TensorScatter", attributes({{"axis", int64_t{1}}}),
-                         {grid, f32({3, 1}, {7, 8, 9}), ints({0, 1, 2})}, {{DType::f32, {3, 2}}}),
+                         {index_grid, f32({3, 1}, {7, 8, 9}), ints({0, 1, 2})}, {{DType::f32, {3, 2}}}),
                  2, 2);
 }
 
 TEST(ReferenceIndex, Scatter) {
-  expect_op("ScatterND", {}, {grid, i64({2, 1}, {2, 0}), f32({2, 2}, {7, 8, 9, 0})}, f32({3, 2}, {9, 0, 3, 4, 7, 8}));
+  expect_op("ScatterND", {}, {index_grid, i64({2, 1}, {2, 0}), f32({2, 2}, {7, 8, 9, 0})},
+            f32({3, 2}, {9, 0, 3, 4, 7, 8}));
   Attributes sum = attributes({{"reduction", std::string("add")}});
-  expect_op("ScatterND", sum, {grid, i64({2, 2}, {0, 0, 0, 0}), f32({2}, {10, 20})},
+  expect_op("ScatterND", sum, {index_grid, i64({2, 2}, {0, 0, 0, 0}), f32({2}, {10, 20})},
             f32({3, 2}, {31, 2, 3, 4, 5, 6}));
   expect_op("ScatterElements", sum, {i32({3}, {1, 2, 3}), i64({3}, {1, 1, -1}), i32({3}, {5, 6, 7})},
             i32({3}, {1, 13, 10}));

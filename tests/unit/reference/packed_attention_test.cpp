@@ -2,7 +2,7 @@
 #include "kernels/reference/reference.h"
 #include "tests/unit/support/kernel_test.h"
 
-namespace plait::test {
+namespace plait::test::packed_attention {
 namespace {
 
 constexpr int64_t b = 2, t = 7, g = 2, r = 2, d = 4, e = 6, page = 4;
@@ -61,4 +61,4 @@ TEST(PackedAttention, IsPagedAttentionOfTheSameTokens) {
 }
 
 }  // namespace
-}  // namespace plait::test
+}  // namespace plait::test::packed_attention

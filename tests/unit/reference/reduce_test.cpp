@@ -5,22 +5,23 @@
 namespace plait::test {
 namespace {
 
-const Tensor grid = f32({2, 3}, {1, 2, 3, 4, 5, 6});
+const Tensor reduce_grid = f32({2, 3}, {1, 2, 3, 4, 5, 6});
 
 TEST(ReferenceReduce, Axes) {
-  expect_op("ReduceSum", {}, {grid, ints({1})}, f32({2, 1}, {6, 15}));
-  expect_op("ReduceSum", attributes({{"keepdims", int64_t{0}}}), {grid, ints({-2})}, f32({3}, {5, 7, 9}));
-  expect_op("ReduceSum", {}, {grid}, f32({1, 1}, {21}));
-  expect_op("ReduceSum", attributes({{"noop_with_empty_axes", int64_t{1}}}), {grid}, grid);
-  EXPECT_EQ(refused("ReduceSum", {}, {grid, ints({2})}, {{DType::f32, {2, 1}}}).code, KernelCode::index_out_of_range);
+  expect_op("ReduceSum", {}, {reduce_grid, ints({1})}, f32({2, 1}, {6, 15}));
+  expect_op("ReduceSum", attributes({{"keepdims", int64_t{0}}}), {reduce_grid, ints({-2})}, f32({3}, {5, 7, 9}));
+  expect_op("ReduceSum", {}, {reduce_grid}, f32({1, 1}, {21}));
+  expect_op("ReduceSum", attributes({{"noop_with_empty_axes", int64_t{1}}}), {reduce_grid}, reduce_grid);
+  EXPECT_EQ(refused("ReduceSum", {}, {reduce_grid, ints({2})}, {{DType::f32, {2, 1}}}).code,
+            KernelCode::index_out_of_range);
 }
 
 TEST(ReferenceReduce, Kinds) {
   Tensor last = ints({1});
-  expect_op("ReduceMean", {}, {grid, last}, f32({2, 1}, {2, 5}));
-  expect_op("ReduceMax", {}, {grid, last}, f32({2, 1}, {3, 6}));
-  expect_op("ReduceMin", {}, {grid, last}, f32({2, 1}, {1, 4}));
-  expect_op("ReduceProd", {}, {grid, last}, f32({2, 1}, {6, 120}));
+  expect_op("ReduceMean", {}, {reduce_grid, last}, f32({2, 1}, {2, 5}));
+  expect_op("ReduceMax", {}, {reduce_grid, last}, f32({2, 1}, {3, 6}));
+  expect_op("ReduceMin", {}, {reduce_grid, last}, f32({2, 1}, {1, 4}));
+  expect_op("ReduceProd", {}, {reduce_grid, last}, f32({2, 1}, {6, 120}));
   expect_op("ReduceL1", {}, {f32({2}, {-3, 4})}, f32({1}, {7}));
   expect_op("ReduceL2", {}, {f32({2}, {-3, 4})}, f32({1}, {5}));
   expect_op("ReduceSumSquare", {}, {f32({2}, {-3, 4})}, f32({1}, {25}));

@@ -14,7 +14,7 @@ namespace plait::test {
 namespace {
 
 constexpr int64_t tokens = 32;  // of a sample
-constexpr int layers = 4;
+constexpr int deep_layers = 4;
 
 struct ShapedCase {
   const char* what;
@@ -40,7 +40,7 @@ Machine machine_of(const ShapedCase& one) {
 
 double predicted(const ShapedCase& one, const Plan& plan) {
   const CompileOptions compile = World::get().options();
-  PlanPricer pricer({.decoder = planned_decoder(deep_graph(layers), compile, tokens),
+  PlanPricer pricer({.decoder = planned_decoder(deep_graph(deep_layers), compile, tokens),
                      .machine = machine_of(one),
                      .batch = one.batch});
   return pricer.price(plan).step_s;
@@ -69,13 +69,13 @@ double measured(const ShapedCase& one, const Plan& plan) {
   std::jthread other([&] {
     try {
       ThreadPool pool(1);
-      serve_training(*worlds[1], deep_graph(layers), on(plan.mesh()), options.training, pool);
+      serve_training(*worlds[1], deep_graph(deep_layers), on(plan.mesh()), options.training, pool);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::closed) << error.message();
     }
   });
   ThreadPool pool(1);
-  Trainer trainer(deep_graph(layers), on(plan.mesh()), options, samples(one.batch), std::nullopt, pool, nullptr,
+  Trainer trainer(deep_graph(deep_layers), on(plan.mesh()), options, samples(one.batch), std::nullopt, pool, nullptr,
                   worlds[0].get());
   trainer.step();
   double fastest = 1e9;
