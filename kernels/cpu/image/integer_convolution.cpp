@@ -1,17 +1,28 @@
-// ConvInteger and QLinearConv: products of the weights with columns of the image, which are made panel by panel.
+// ConvInteger and QLinearConv: products of the weights with columns of the image, which are made panel by panel. Columns are places of a
+// StridedPlane, or the image itself.
+#include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/image/register.h"
-#include "kernels/cpu/image/window_rows.h"
+#include "kernels/cpu/image/strided_plane.h"
 #include "kernels/cpu/linear/integer_products.h"
+#include "kernels/cpu/rows/code_loops.h"
 
 namespace plait::cpu {
 namespace {
 
+size_t weight_of(const NodeInfo& node) { return node.op == "QLinearConv" ? 3 : 1; }
+/// Whether the weights are packed.
+bool is_packed(const NodeInfo& node) {
+  return node.inputs[weight_of(node)].constant && WindowAttributes(node.attributes).group == 1;
+}
+
 struct IntegerConvState : KernelState {
-  explicit IntegerConvState(const NodeInfo& node) : windows(node.attributes), quantized(node.op == "QLinearConv") {}
+  explicit IntegerConvState(const NodeInfo& node)
+      : windows(node.attributes), quantized(node.op == "QLinearConv"), packed(is_packed(node)) {}
   WindowAttributes windows;
-  bool quantized;
+  bool quantized, packed;
   size_t w() const { return quantized ? 3 : 1; }
   size_t x_zero() const { return 2; }
   size_t w_zero() const { return quantized ? 5 : 3; }
@@ -44,25 +55,10 @@ struct IntegerConv {
                                              return axis.before == 0 && axis.out == axis.in &&
                                                     (axis.stride == 1 || axis.in == 1);
                                            })),
-        fits(group >= 1 && x.shape[1] == read * group && w.shape[0] % group == 0) {}
-
-  /// Numbers [j0, j0 + count) of row (channel, tap) of the columns, less the zero point: padding is 0.
-  void column_row(int64_t plane, int64_t tap, int64_t j0, int64_t count, int32_t zero, const CodeLoops& loops,
-                  int16_t* to) const {
-    if (pointwise) return centre(loops, x, plane * in + j0, 1, count, zero, to);
-    const int64_t width = axes.back().out;
-    for (int64_t j = j0; j < j0 + count;) {
-      const int64_t first = j % width, last = std::min(width, first + j0 + count - j);
-      const WindowRow part = window_row(axes, j / width, tap, first, last);
-      if (part.end > part.begin)
-        centre(loops, x, plane * in + part.from, part.step, part.end - part.begin, zero,
-               to + (j - j0) + (part.begin - first));
-      j += last - first;
-    }
-  }
+        fits(!axes.empty() && group >= 1 && x.shape[1] == read * group && w.shape[0] % group == 0) {}
 
   /// Each output channel reads one channel, and sums fit into i32.
-  bool depthwise() const { return read == 1 && taps <= IntegerPlan::deepest; }
+  bool depthwise() const { return group > 1 && read == 1 && taps <= IntegerPlan::deepest; }
 
   const TensorView &x, &w;
   std::vector<WindowAxis> axes;
@@ -71,21 +67,81 @@ struct IntegerConv {
   bool fits;
 };
 
-/// A worker's sums, and what is added to them at once, where each output channel reads one channel.
-struct DepthwiseScratch {
-  static constexpr int64_t columns = 1024, bytes = columns * 6;
-  explicit DepthwiseScratch(std::byte* memory)
-      : sums(reinterpret_cast<int32_t*>(memory)), line(reinterpret_cast<int16_t*>(memory + columns * 4)) {}
-  int32_t* sums;
-  int16_t* line;
+/// What a convolution that is not depthwise keeps: packed weights, planes of the channels that a group reads, and the workers'.
+struct ConvPlan {
+  static constexpr int64_t slack = 64;  // loops take whole vectors
+
+  ConvPlan(const IntegerTiles& tiles, const IntegerConv& conv, bool packed)
+      : product(tiles, conv.made, conv.read * conv.taps),
+        left_bytes(packed ? 0 : product.left_bytes),
+        plane_bytes(conv.pointwise ? 0 : align(StridedPlane(conv.axes, 0, conv.axes[0].out).size() + slack)),
+        workers(left_bytes + plane_bytes * conv.read) {}
+
+  IntegerPlan product;
+  int64_t left_bytes, plane_bytes;
+  int64_t workers;  ///< where their memory begins
 };
+
+/// Depthwise convolutions in bands of windows, whose padded planes stay in a core's cache.
+struct DepthwisePlan {
+  static constexpr int64_t most = 1 << 16, slack = ConvPlan::slack;
+
+  explicit DepthwisePlan(const IntegerConv& conv) {
+    const int64_t one = StridedPlane(conv.axes, 0, 1).size(), out = conv.axes[0].out;
+    const int64_t next = out > 1 ? StridedPlane(conv.axes, 0, 2).size() - one : 0;
+    band = next > 0 ? std::clamp<int64_t>((most - one) / next + 1, 1, out) : out;
+    const StridedPlane plane(conv.axes, 0, band);
+    padded = align(2 * (plane.size() + slack));
+    sums = padded + align(plane.size());
+    codes = sums + align(4 * (plane.places() + slack));
+    taps = codes + align(plane.places() + slack);
+    weights = taps + align((conv.taps + 1) * int64_t{sizeof(int16_t*)});
+    worker_bytes = weights + align((conv.taps + 1) * 2);
+  }
+
+  int64_t band;                                ///< windows of axis 0
+  int64_t padded, sums, codes, taps, weights;  ///< where they are in a worker's memory, after the plane
+  int64_t worker_bytes;
+};
+
+struct DepthwiseScratch {
+  DepthwiseScratch(std::byte* memory, const DepthwisePlan& plan)
+      : plane(reinterpret_cast<int16_t*>(memory)),
+        padded(reinterpret_cast<uint8_t*>(memory + plan.padded)),
+        sums(reinterpret_cast<int32_t*>(memory + plan.sums)),
+        codes(memory + plan.codes),
+        taps(reinterpret_cast<const int16_t**>(memory + plan.taps)),
+        weights(reinterpret_cast<int16_t*>(memory + plan.weights)) {}
+  int16_t* plane;   ///< numbers, less the zero point
+  uint8_t* padded;  ///< their codes
+  int32_t* sums;
+  std::byte* codes;
+  const int16_t** taps;
+  int16_t* weights;
+};
+
+/// The padded plane of codes.
+void fill_codes(const StridedPlane& plane, const uint8_t* image, int32_t zero, uint8_t* to) {
+  plane.fill(
+      to,
+      [&](int64_t from, int64_t step, int64_t count, uint8_t* line) {
+        if (step == 1) std::copy_n(image + from, count, line);
+        else if (step == 2)  // known to the compiler: several at once
+          for (int64_t j = 0; j < count; ++j) line[j] = image[from + j * 2];
+        else
+          for (int64_t j = 0; j < count; ++j) line[j] = image[from + j * step];
+      },
+      [&](int64_t count, uint8_t* line) { std::fill_n(line, count, static_cast<uint8_t>(zero)); });
+}
 
 template <Isa isa>
 int64_t integer_conv_scratch(const KernelState* state, std::span<const TensorView> inputs,
                              std::span<const TensorView> outputs, int threads) {
   const IntegerConv conv(*static_cast<const IntegerConvState*>(state), inputs, outputs[0]);
-  if (conv.depthwise()) return threads * DepthwiseScratch::bytes;
-  return IntegerPlan(integer_tiles(isa), conv.made, conv.read * conv.taps).bytes(threads);
+  if (!conv.fits || outputs[0].elements() == 0) return 0;
+  if (conv.depthwise()) return threads * DepthwisePlan(conv).worker_bytes;
+  const ConvPlan plan(integer_tiles(isa), conv, static_cast<const IntegerConvState*>(state)->packed);
+  return plan.workers + threads * plan.product.worker_bytes;
 }
 
 /// Sums to 8-bit numbers, which may leave i32 with their bias: each times the scale of its channel, rounded to even, plus the zero point.
@@ -134,60 +190,168 @@ KernelStatus run_integer_conv(const KernelCall& call) {
   const int32_t zero = code_at(operand(call, state.x_zero()), 0);
   const int64_t k = conv.read * conv.taps;
   const CodeLoops& loops = code_loops(isa);
-  // Takes sums [j0, j0 + count) of a channel of y[b].
-  auto store = [&](int64_t b, int64_t channel, int64_t j0, int64_t count, const auto* sums) {
-    const int64_t at = (b * conv.w.shape[0] + channel) * conv.out + j0;
+  auto codes = [](const TensorView& one) { return reinterpret_cast<const uint8_t*>(one.data); };
+  std::vector<float> scales;
+  for (int64_t channel = 0; state.quantized && channel < conv.w.shape[0]; ++channel)
+    scales.push_back(*call.inputs[1].as<float>() *
+                     call.inputs[4].as<float>()[call.inputs[4].elements() == 1 ? 0 : channel] /
+                     *call.inputs[6].as<float>());
+  // Writes the results of a channel's sums.
+  auto finish = [&](int64_t channel, int64_t count, const auto* sums, std::byte* to) {
     if (!state.quantized) {
-      for (int64_t j = 0; j < count; ++j) y.as<int32_t>()[at + j] = static_cast<int32_t>(sums[j]);
+      for (int64_t j = 0; j < count; ++j) reinterpret_cast<int32_t*>(to)[j] = static_cast<int32_t>(sums[j]);
       return;
     }
-    const TensorView& scales = call.inputs[4];
-    const float scale = *call.inputs[1].as<float>() * scales.as<float>()[scales.elements() == 1 ? 0 : channel] /
-                        *call.inputs[6].as<float>();
+    const float scale = scales[static_cast<size_t>(channel)];
     const int64_t shift = bias ? bias->as<int32_t>()[channel] : 0;
     const int32_t y_zero = code_at(&call.inputs[7], 0);
-    auto codes = [&](auto* to) {
+    auto store = [&](auto* own) {
       constexpr int64_t most = int64_t{255} * 255;
       if constexpr (sizeof(*sums) == 4)
         if (std::abs(shift) + k * most <= INT32_MAX)
-          return codes_of(loops, to).requantize(sums, count, static_cast<int32_t>(shift), scale,
-                                                static_cast<float>(y_zero), to);
-      store_codes(sums, count, shift, scale, y_zero, to);
+          return codes_of(loops, own)
+              .requantize(sums, count, static_cast<int32_t>(shift), scale, static_cast<float>(y_zero), own);
+      store_codes(sums, count, shift, scale, y_zero, own);
     };
-    if (y.dtype == DType::u8) codes(y.as<uint8_t>() + at);
-    else codes(y.as<int8_t>() + at);
+    if (y.dtype == DType::u8) store(reinterpret_cast<uint8_t*>(to));
+    else store(reinterpret_cast<int8_t*>(to));
   };
+  const int64_t size = y.elements() ? y.bytes() / y.elements() : 0;
   auto zero_of = [&](int64_t channel) { return w_zero ? code_at(w_zero, w_zero->elements() == 1 ? 0 : channel) : 0; };
   if (conv.depthwise()) {
-    share(call.pool, y.shape[0] * conv.w.shape[0], y.elements() * k / 4, [&](int64_t item, int worker) {
-      const DepthwiseScratch own(call.scratch.data() + worker * DepthwiseScratch::bytes);
-      const int64_t b = item / conv.w.shape[0], channel = item % conv.w.shape[0];
-      for (int64_t j0 = 0; j0 < conv.out; j0 += DepthwiseScratch::columns) {
-        const int64_t count = std::min(DepthwiseScratch::columns, conv.out - j0);
-        std::fill_n(own.sums, count, 0);
-        for (int64_t tap = 0; tap < k; ++tap) {
-          std::fill_n(own.line, count, int16_t{0});
-          conv.column_row(b * conv.group + channel / conv.made, tap, j0, count, zero, loops, own.line);
-          loops.add_scaled(own.line, code_at(&conv.w, channel * k + tap) - zero_of(channel), count, own.sums);
+    const DepthwisePlan plan(conv);
+    std::vector<StridedPlane> planes;
+    std::vector<std::vector<int64_t>> tap_offsets;
+    for (int64_t first = 0; first < conv.axes[0].out; first += plan.band) {
+      planes.emplace_back(conv.axes, first, std::min(plan.band, conv.axes[0].out - first));
+      tap_offsets.push_back(planes.back().tap_offsets());
+    }
+    const auto bands = static_cast<int64_t>(planes.size());
+    const int64_t items = y.shape[0] * conv.group * bands;
+    auto run_one = [&](int64_t item, int worker) {
+      const int64_t first = item % bands * plan.band, image = item / bands;
+      const StridedPlane& plane = planes[static_cast<size_t>(item % bands)];
+      const std::vector<int64_t>& offsets = tap_offsets[static_cast<size_t>(item % bands)];
+      DepthwiseScratch own(call.scratch.data() + worker * plan.worker_bytes, plan);
+      fill_codes(plane, codes(conv.x) + image * conv.in, zero, own.padded);
+      if (conv.x.dtype == DType::u8) loops.u8.centre(own.padded, plane.size(), zero, own.plane);
+      else loops.i8.centre(reinterpret_cast<const int8_t*>(own.padded), plane.size(), zero, own.plane);
+      for (int64_t channel = image % conv.group * conv.made, end = channel + conv.made; channel < end; ++channel) {
+        for (int64_t tap = 0; tap < k + k % 2; ++tap) {
+          const bool there = tap < k;
+          own.taps[tap] = own.plane + (there ? offsets[static_cast<size_t>(tap)] : 0);
+          own.weights[tap] = static_cast<int16_t>(there ? code_at(&conv.w, channel * k + tap) - zero_of(channel) : 0);
         }
-        store(b, channel, j0, count, static_cast<const int32_t*>(own.sums));
+        loops.weigh(own.taps, own.weights, (k + 1) / 2, plane.places(), own.sums);
+        std::byte* const to = y.data + ((image / conv.group * conv.w.shape[0] + channel) * conv.out +
+                                        first * conv.out / conv.axes[0].out) *
+                                           size;
+        std::byte* results = reinterpret_cast<std::byte*>(own.sums);
+        if (state.quantized) finish(channel, (plane.places() + 15) / 16 * 16, own.sums, results = own.codes);
+        const int64_t row = plane.row_length() * size;
+        for (size_t i = 0; i < plane.row_places().size(); ++i)
+          std::memcpy(to + static_cast<int64_t>(i) * row, results + plane.row_places()[i] * size,
+                      static_cast<size_t>(row));
       }
-    });
+    };
+    share_ranges(call.pool, items, 1, y.elements() / items * (k + 8) / 4,
+                 [&](int64_t begin, int64_t end, int worker) {
+                   for (int64_t item = begin; item < end; ++item) run_one(item, worker);
+                 });
     return {};
   }
+  const IntegerTiles& tiles = integer_tiles(isa);
+  const ConvPlan plan(tiles, conv, state.packed);
+  const StridedPlane plane(conv.axes, 0, conv.axes[0].out);
+  const std::vector<int64_t>& row_places = plane.row_places();
+  const std::vector<int64_t> offsets = plane.tap_offsets();
+  auto* left = reinterpret_cast<int32_t*>(call.scratch.data());
+  auto* planes = reinterpret_cast<uint8_t*>(call.scratch.data() + plan.left_bytes);
+  bool left_zeros = false;
+  for (int64_t channel = 0; channel < conv.w.shape[0]; ++channel)
+    left_zeros |= zero_of(channel) + tiles.left_shift(conv.w.dtype == DType::i8) != 0;
   for (int64_t item = 0; item < y.shape[0] * conv.group; ++item) {
     const int64_t first = item % conv.group * conv.made;  // channel of the weights
+    const uint8_t* image = codes(conv.x) + item * conv.read * conv.in;
+    if (!state.packed)
+      share(call.pool, plan.product.row_tiles, conv.made * k / 4, [&](int64_t tile, int) {
+        pack_left_tile(
+            tiles, plan.product, tile, conv.made, k, conv.w.dtype == DType::i8,
+            [&](int64_t row) { return codes(conv.w) + (first + row) * k; }, left);
+      });
+    if (!conv.pointwise)
+      share(call.pool, conv.read, conv.read * plan.plane_bytes / 4, [&](int64_t channel, int) {
+        fill_codes(plane, image + channel * conv.in, zero, planes + channel * plan.plane_bytes);
+      });
+    const IntegerProduct product{.m = conv.made,
+                                 .n = conv.pointwise ? conv.out : plane.places(),
+                                 .k = k,
+                                 .left = state.packed ? reinterpret_cast<const int32_t*>(conv.w.data) : left,
+                                 .right = nullptr,
+                                 .left_signed = conv.w.dtype == DType::i8,
+                                 .right_signed = conv.x.dtype == DType::i8,
+                                 .left_zeros = left_zeros,
+                                 .scratch = call.scratch.data() + plan.workers};
+    std::byte* const images = y.data + (item / conv.group * conv.w.shape[0] + first) * conv.out * size;
     run_integer_product(
-        call.pool, integer_tiles(isa), loops, conv.made, conv.out, k, call.scratch.data(),
-        [&](int64_t row, int16_t* to) { centre(loops, conv.w, (first + row) * k, 1, k, zero_of(first + row), to); },
-        [&](int64_t row, int64_t j0, int64_t count, int16_t* to) {
-          conv.column_row(item * conv.read + row / conv.taps, row % conv.taps, j0, count, zero, loops, to);
+        call.pool, tiles, product, [&](int64_t row) { return zero_of(first + row); }, [&](int64_t) { return zero; },
+        [&](int64_t row, int64_t j0, int64_t count, uint8_t* to) -> const uint8_t* {
+          if (!conv.pointwise)
+            return planes + row / conv.taps * plan.plane_bytes + offsets[static_cast<size_t>(row % conv.taps)] + j0;
+          const uint8_t* from = image + row * conv.in + j0;
+          if (codes(conv.x) + conv.x.elements() - from >= tiles.columns) return from;
+          return std::copy_n(from, count, to), to;
         },
         [&](int64_t row, int64_t j0, int64_t count, const auto* sums) {
-          store(item / conv.group, first + row, j0, count, sums);
+          std::byte* const to = images + row * conv.out * size;
+          if (conv.pointwise && count == tiles.columns) return finish(first + row, count, sums, to + j0 * size);
+          std::byte results[4 * 64];
+          finish(first + row, tiles.columns, sums, results);
+          if (conv.pointwise) {
+            std::memcpy(to + j0 * size, results, static_cast<size_t>(count * size));
+            return;
+          }
+          auto own = std::upper_bound(row_places.begin(), row_places.end(), j0) - row_places.begin() - 1;
+          for (; own < static_cast<std::ptrdiff_t>(row_places.size()); ++own) {
+            const int64_t begin = row_places[static_cast<size_t>(own)];
+            if (begin >= j0 + count) break;
+            const int64_t from = std::max(begin, j0), end = std::min(begin + plane.row_length(), j0 + count);
+            if (from < end)
+              std::memcpy(to + (own * plane.row_length() + from - begin) * size, results + (from - j0) * size,
+                          static_cast<size_t>((end - from) * size));
+          }
         });
   }
   return {};
+}
+
+/// Weights [made, read, taps] as tiles of rows.
+template <Isa isa>
+Tensor pack_integer_weights(const Tensor& plain, ThreadPool* pool) {
+  const IntegerTiles& tiles = integer_tiles(isa);
+  const int64_t m = plain.shape()[0], k = plain.shape().elements(1, plain.shape().rank());
+  const IntegerPlan plan(tiles, m, k);
+  auto blob = make_blob(std::max(plan.left_bytes, plain.bytes()));
+  const auto* codes = reinterpret_cast<const uint8_t*>(plain.data());
+  auto pack = [&](int64_t tile, int) {
+    pack_left_tile(
+        tiles, plan, tile, m, k, plain.dtype() == DType::i8, [&](int64_t row) { return codes + row * k; },
+        reinterpret_cast<int32_t*>(blob->mutable_data()));
+  };
+  if (pool) share(*pool, plan.row_tiles, m * k, pack);
+  else
+    for (int64_t tile = 0; tile < plan.row_tiles; ++tile) pack(tile, 0);
+  return Tensor(plain.dtype(), plain.shape(), blob);
+}
+
+template <Isa isa>
+const PackedLayout* pack_integer_conv(const NodeInfo& node, size_t operand) {
+  static constexpr PackedLayout rows{isa == Isa::avx2          ? "integer tiles of 6"
+                                     : isa == Isa::avx512      ? "integer tiles of 12"
+                                     : isa == Isa::avx512_bf16 ? "integer tiles of 12 x 4"
+                                                               : "integer tiles of 32 x 64",
+                                     pack_integer_weights<isa>};
+  return operand == weight_of(node) && is_packed(node) ? &rows : nullptr;
 }
 
 template <Isa isa>
@@ -199,7 +363,8 @@ void add_integer_conv(KernelTable& table) {
                 .accepts = accepts_integer_conv,
                 .prepare = prepare_integer_conv,
                 .scratch_bytes = integer_conv_scratch<isa>,
-                .run = run_integer_conv<isa>});
+                .run = run_integer_conv<isa>,
+                .pack = pack_integer_conv<isa>});
 }
 
 }  // namespace
@@ -207,6 +372,8 @@ void add_integer_conv(KernelTable& table) {
 void add_integer_convolution(KernelTable& table, Isa isa) {
   if (isa == Isa::avx2) add_integer_conv<Isa::avx2>(table);
   if (isa == Isa::avx512) add_integer_conv<Isa::avx512>(table);
+  if (isa == Isa::avx512_bf16) add_integer_conv<Isa::avx512_bf16>(table);
+  if (isa == Isa::amx) add_integer_conv<Isa::amx>(table);
 }
 
 }  // namespace plait::cpu

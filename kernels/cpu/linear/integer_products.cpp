@@ -55,6 +55,57 @@ int64_t integer_scratch(const KernelState*, std::span<const TensorView> inputs, 
   return IntegerPlan(integer_tiles(isa), product.m, product.k).bytes(threads);
 }
 
+/// Whether the right side is packed: a weight.
+struct IntegerMatMulState : KernelState {
+  explicit IntegerMatMulState(bool packed) : packed(packed) {}
+  bool packed;
+};
+
+template <size_t b_at>
+bool is_packed(const NodeInfo& node) {
+  return node.inputs[b_at].constant && node.inputs[b_at].rank == 2;
+}
+template <size_t b_at>
+std::shared_ptr<const KernelState> prepare_integer_matmul(const NodeInfo& node) {
+  return std::make_shared<IntegerMatMulState>(is_packed<b_at>(node));
+}
+
+/// [panels][steps + 1, columns] units of b [k, n].
+template <Isa isa>
+Tensor pack_integer_panels(const Tensor& plain, ThreadPool* pool) {
+  const IntegerTiles& tiles = integer_tiles(isa);
+  const int64_t k = plain.shape()[0], n = plain.shape()[1], panels = (n + tiles.columns - 1) / tiles.columns;
+  const IntegerPlan plan(tiles, 0, k);
+  auto blob = make_blob(std::max(panels * plan.panel_units * 4, plain.bytes()));
+  auto* to = reinterpret_cast<int32_t*>(blob->mutable_data());
+  const auto* codes = reinterpret_cast<const uint8_t*>(plain.data());
+  auto pack = [&](int64_t panel, int) {
+    std::vector<uint8_t> lines(static_cast<size_t>((tiles.depth + 1) * tiles.columns));
+    const int64_t j0 = panel * tiles.columns, count = std::min(tiles.columns, n - j0);
+    pack_right_panel(
+        tiles, plan, k, plain.dtype() == DType::i8, true, lines.data(),
+        [&](int64_t row, uint8_t* line) -> const uint8_t* {
+          const uint8_t* from = codes + row * n + j0;
+          return count == tiles.columns ? from : (std::copy_n(from, count, line), line);
+        },
+        to + panel * plan.panel_units);
+  };
+  if (pool) share(*pool, panels, n * k, pack);
+  else
+    for (int64_t panel = 0; panel < panels; ++panel) pack(panel, 0);
+  return Tensor(plain.dtype(), plain.shape(), blob);
+}
+
+template <Isa isa, size_t b_at>
+const PackedLayout* pack_integer_matmul(const NodeInfo& node, size_t operand) {
+  static constexpr PackedLayout panels{isa == Isa::avx2          ? "integer panels of 16"
+                                       : isa == Isa::avx512      ? "integer panels of 32"
+                                       : isa == Isa::avx512_bf16 ? "integer panels of 32 x 4"
+                                                                 : "integer panels of 32 x 64",
+                                       pack_integer_panels<isa>};
+  return operand == b_at && is_packed<b_at>(node) ? &panels : nullptr;
+}
+
 /// One zero point or scale for all, one for each line of every matrix, or one for each line of each.
 struct Lines {
   Lines(const TensorView* tensor, int64_t lines, int64_t matrices)
@@ -83,19 +134,36 @@ KernelStatus multiply_codes(const KernelCall& call, size_t b_at, size_t a_zero_a
   const Lines a_lines(a_zero, rows, a_matrices), b_lines(b_zero, n.n, b_matrices);
   if (!a_lines.fits) return {KernelCode::bad_value, static_cast<int32_t>(a_zero_at), a_zero->elements()};
   if (!b_lines.fits) return {KernelCode::bad_value, static_cast<int32_t>(b_zero_at), b_zero->elements()};
-  const CodeLoops& loops = code_loops(isa);
+  const IntegerTiles& tiles = integer_tiles(isa);
+  const IntegerPlan plan(tiles, n.m, n.k);
+  auto codes = [](const TensorView& one) { return reinterpret_cast<const uint8_t*>(one.data); };
+  auto* left = reinterpret_cast<int32_t*>(call.scratch.data());
   for (int64_t i = 0; i < n.count; ++i) {
     const int64_t of_a = n.matrix(a, y, i), of_b = n.matrix(b, y, i);
+    share(call.pool, plan.row_tiles, n.m * n.k / 4, [&](int64_t tile, int) {
+      pack_left_tile(
+          tiles, plan, tile, n.m, n.k, a.dtype == DType::i8,
+          [&](int64_t row) { return codes(a) + (of_a * rows + row) * n.k; }, left);
+    });
+    const IntegerProduct product{.m = n.m,
+                                 .n = n.n,
+                                 .k = n.k,
+                                 .left = left,
+                                 .right = static_cast<const IntegerMatMulState*>(call.state)->packed
+                                              ? reinterpret_cast<const int32_t*>(b.data)
+                                              : nullptr,
+                                 .left_signed = a.dtype == DType::i8,
+                                 .right_signed = b.dtype == DType::i8,
+                                 .left_zeros = true,
+                                 .scratch = call.scratch.data() + plan.left_bytes};
     run_integer_product(
-        call.pool, integer_tiles(isa), loops, n.m, n.n, n.k, call.scratch.data(),
-        [&](int64_t row, int16_t* to) {
-          const int64_t zero = a_lines.at(of_a + row / rows, row % rows, rows);
-          centre(loops, a, (of_a * rows + row) * n.k, 1, n.k, code_at(a_zero, zero), to);
-        },
-        [&](int64_t row, int64_t j0, int64_t count, int16_t* to) {
-          centre(loops, b, (of_b * n.k + row) * n.n + j0, 1, count, b_lines.single ? code_at(b_zero, 0) : 0, to);
-          for (int64_t j = 0; j < count && !b_lines.single; ++j)
-            to[j] = static_cast<int16_t>(to[j] - code_at(b_zero, b_lines.at(of_b, j0 + j, n.n)));
+        call.pool, tiles, product,
+        [&](int64_t row) { return code_at(a_zero, a_lines.at(of_a + row / rows, row % rows, rows)); },
+        [&](int64_t column) { return code_at(b_zero, b_lines.at(of_b, column, n.n)); },
+        [&](int64_t row, int64_t j0, int64_t count, uint8_t* to) -> const uint8_t* {
+          const uint8_t* from = codes(b) + (of_b * n.k + row) * n.n + j0;
+          if (codes(b) + b.elements() - from >= tiles.columns) return from;
+          return std::copy_n(from, count, to), to;
         },
         [&](int64_t row, int64_t j0, int64_t count, const auto* sums) {
           finish(row % rows, (i * n.m + row) * n.n + j0, j0, count, sums);
@@ -159,14 +227,18 @@ void add_for(KernelTable& table) {
              {.op = "MatMulInteger",
               .dtypes = "u8, i8",
               .accepts = accepts_matmul_integer,
+              .prepare = prepare_integer_matmul<1>,
               .scratch_bytes = integer_scratch<isa, 1>,
-              .run = run_matmul_integer<isa>});
+              .run = run_matmul_integer<isa>,
+              .pack = pack_integer_matmul<isa, 1>});
   add_kernel(table, isa,
              {.op = "QLinearMatMul",
               .dtypes = "u8, i8",
               .accepts = accepts_qlinear_matmul,
+              .prepare = prepare_integer_matmul<3>,
               .scratch_bytes = integer_scratch<isa, 3>,
-              .run = run_qlinear_matmul<isa>});
+              .run = run_qlinear_matmul<isa>,
+              .pack = pack_integer_matmul<isa, 3>});
 }
 
 }  // namespace
@@ -174,6 +246,8 @@ void add_for(KernelTable& table) {
 void add_integer_products(KernelTable& table, Isa isa) {
   if (isa == Isa::avx2) add_for<Isa::avx2>(table);
   if (isa == Isa::avx512) add_for<Isa::avx512>(table);
+  if (isa == Isa::avx512_bf16) add_for<Isa::avx512_bf16>(table);
+  if (isa == Isa::amx) add_for<Isa::amx>(table);
 }
 
 }  // namespace plait::cpu

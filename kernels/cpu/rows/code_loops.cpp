@@ -26,13 +26,21 @@ HWY_INLINE hn::Vec<To> load_part(To to, const T* x, int64_t count) {
 
 template <class Code>
 HWY_INLINE void store_rounded(V x, float zero, Code* y, int64_t count) {
-  const hn::Rebind<Code, D> codes;
   const V held = hn::Min(hn::Max(x, hn::Set(df, -1024.0f)), hn::Set(df, 1024.0f));  // far beyond all codes
+#if HWY_TARGET == HWY_AVX3
+  const I whole = hn::Add(I{_mm512_cvtps_epi32(held.raw)}, hn::Set(di, static_cast<int32_t>(zero)));
+  const __m128i all = Code(-1) < 0 ? _mm512_cvtsepi32_epi8(whole.raw)
+                                   : _mm512_cvtusepi32_epi8(_mm512_max_epi32(whole.raw, _mm512_setzero_si512()));
+  if (HWY_LIKELY(count >= L)) _mm_storeu_si128(reinterpret_cast<__m128i*>(y), all);
+  else _mm_mask_storeu_epi8(y, static_cast<__mmask16>((1U << count) - 1), all);
+#else
+  const hn::Rebind<Code, D> codes;
   const I whole = hn::Add(hn::NearestInt(held), hn::Set(di, static_cast<int32_t>(zero)));
   if (HWY_LIKELY(count >= L)) return hn::StoreU(hn::DemoteTo(codes, whole), codes, y);
   Code all[L];
   hn::StoreU(hn::DemoteTo(codes, whole), codes, all);
   for (int64_t i = 0; i < count; ++i) y[i] = all[i];
+#endif
 }
 
 template <class Code>
@@ -67,38 +75,54 @@ void dequantize(const Code* x, int64_t n, float scale, float zero, float* y) {
 }
 
 template <class Code>
-void centre(const Code* x, int64_t step, int64_t n, int32_t zero, int16_t* y) {
+void centre(const Code* x, int64_t n, int32_t zero, int16_t* y) {
   int64_t i = 0;
   const auto shift = hn::Set(d16, static_cast<int16_t>(zero));
   const hn::Rebind<Code, decltype(d16)> codes;
-  for (; step == 1 && i + L <= n; i += L)
-    hn::StoreU(hn::Sub(hn::PromoteTo(d16, hn::LoadU(codes, x + i)), shift), d16, y + i);
-  for (; i < n; ++i) y[i] = static_cast<int16_t>(x[i * step] - zero);
+  for (; i + L <= n; i += L) hn::StoreU(hn::Sub(hn::PromoteTo(d16, hn::LoadU(codes, x + i)), shift), d16, y + i);
+  for (; i < n; ++i) y[i] = static_cast<int16_t>(x[i] - zero);
 }
 
-void interleave(const int16_t* even, const int16_t* odd, int64_t n, int16_t* to) {
-  int64_t j = 0;
-  const hn::Rebind<uint16_t, D> u16;
-  for (; j + L <= n; j += L) {
-    const auto low = hn::PromoteTo(du, hn::LoadU(u16, reinterpret_cast<const uint16_t*>(even + j)));
-    const auto high = hn::PromoteTo(du, hn::LoadU(u16, reinterpret_cast<const uint16_t*>(odd + j)));
-    hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du, reinterpret_cast<uint32_t*>(to + 2 * j));
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE I pairs_of(I a, I b) { return I{_mm512_madd_epi16(a.raw, b.raw)}; }
+/// Of the halves of blocks of four i32 that belong together.
+HWY_INLINE void store_blocks(I low, I high, int32_t* to) {
+  const __m512i first = _mm512_shuffle_i32x4(low.raw, high.raw, 0x44),
+                last = _mm512_shuffle_i32x4(low.raw, high.raw, 0xEE);
+  _mm512_storeu_si512(to, _mm512_shuffle_i32x4(first, first, 0xD8));
+  _mm512_storeu_si512(to + L, _mm512_shuffle_i32x4(last, last, 0xD8));
+}
+#else
+HWY_INLINE I pairs_of(I a, I b) { return I{_mm256_madd_epi16(a.raw, b.raw)}; }
+HWY_INLINE void store_blocks(I low, I high, int32_t* to) {
+  hn::StoreU(I{_mm256_permute2x128_si256(low.raw, high.raw, 0x20)}, di, to);
+  hn::StoreU(I{_mm256_permute2x128_si256(low.raw, high.raw, 0x31)}, di, to + L);
+}
+#endif
+
+void weigh(const int16_t* const* x, const int16_t* weights, int64_t pairs, int64_t n, int32_t* sums) {
+  const hn::Repartition<int16_t, DI> all16;
+  for (int64_t j = 0; j < n; j += 4 * L) {
+    I low[2] = {hn::Zero(di), hn::Zero(di)}, high[2] = {hn::Zero(di), hn::Zero(di)};
+    for (int64_t p = 0; p < pairs; ++p) {
+      int32_t both;
+      memcpy(&both, weights + 2 * p, 4);
+      const I by = hn::Set(di, both);
+      for (int half = 0; half < 2; ++half) {
+        const auto even = hn::LoadU(all16, x[2 * p] + j + half * 2 * L),
+                   odd = hn::LoadU(all16, x[2 * p + 1] + j + half * 2 * L);
+        low[half] = hn::Add(low[half], pairs_of(hn::BitCast(di, hn::InterleaveLower(all16, even, odd)), by));
+        high[half] = hn::Add(high[half], pairs_of(hn::BitCast(di, hn::InterleaveUpper(all16, even, odd)), by));
+      }
+    }
+    for (int half = 0; half < 2; ++half) store_blocks(low[half], high[half], sums + j + half * 2 * L);
   }
-  for (; j < n; ++j) to[2 * j] = even[j], to[2 * j + 1] = odd[j];
-}
-
-void add_scaled(const int16_t* x, int32_t weight, int64_t n, int32_t* sums) {
-  int64_t j = 0;
-  const I by = hn::Set(di, weight);
-  for (; j + L <= n; j += L)
-    hn::StoreU(hn::Add(hn::LoadU(di, sums + j), hn::Mul(hn::PromoteTo(di, hn::LoadU(d16, x + j)), by)), di, sums + j);
-  for (; j < n; ++j) sums[j] += x[j] * weight;
 }
 
 template <class Code>
 constexpr CodesOf<Code> own{quantize<Code>, requantize<Code>, dequantize<Code>, centre<Code>};
 
-const CodeLoops loops{own<uint8_t>, own<int8_t>, interleave, add_scaled};
+const CodeLoops loops{own<uint8_t>, own<int8_t>, weigh};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -15,17 +15,15 @@ struct CodesOf {
   void (*requantize)(const int32_t* sums, int64_t n, int32_t bias, float scale, float zero, Code* y);
   /// y = (x - zero) scale.
   void (*dequantize)(const Code* x, int64_t n, float scale, float zero, float* y);
-  /// y = x - zero, where x has every `step`-th code.
-  void (*centre)(const Code* x, int64_t step, int64_t n, int32_t zero, int16_t* y);
+  /// y = x - zero.
+  void (*centre)(const Code* x, int64_t n, int32_t zero, int16_t* y);
 };
 
 struct CodeLoops {
   CodesOf<uint8_t> u8;
   CodesOf<int8_t> i8;
-  /// to[2 j] = even[j], to[2 j + 1] = odd[j].
-  void (*interleave)(const int16_t* even, const int16_t* odd, int64_t n, int16_t* to);
-  /// sums[j] += x[j] weight.
-  void (*add_scaled)(const int16_t* x, int32_t weight, int64_t n, int32_t* sums);
+  /// sums[j] = the sum of x[tap][j] weights[tap] over 2 `pairs` taps. Reads and writes up to 64 elements beyond n.
+  void (*weigh)(const int16_t* const* x, const int16_t* weights, int64_t pairs, int64_t n, int32_t* sums);
 };
 
 const CodeLoops& code_loops(Isa isa);

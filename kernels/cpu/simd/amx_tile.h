@@ -1,5 +1,5 @@
 #pragma once
-// AMX's tiles of bf16 numbers, and an emulation for tests on other processors.
+// AMX's tiles of bf16 numbers and of 8-bit ones, and an emulation for tests on other processors.
 #include <cstdint>
 #include <cstring>
 
@@ -33,16 +33,21 @@ struct AmxTiles {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(T) : "memory");
   }
   template <int T>
-  void store(float* to) {
-    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(int64_t{64}), "i"(T) : "memory");
+  void store(void* to, int64_t stride = 64) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(T) : "memory");
   }
   template <int SUM, int A, int B>
   void dot() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(SUM), "i"(A), "i"(B));
   }
+  /// Signed numbers of A by unsigned ones of B, four at a time.
+  template <int SUM, int A, int B>
+  void dot_codes() {
+    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(SUM), "i"(A), "i"(B));
+  }
 };
 
-/// Emulates the instructions (Intel's Software Developer's Manual, TDPBF16PS), except for flushing subnormals: even
+/// Emulates the instructions (Intel's Software Developer's Manual, TDPBF16PS and TDPBSUD), except for flushing subnormals: even
 /// and odd k are summed separately, added, and then added to the tile. (They use fma; a product of two bf16 numbers
 /// is exact in f32, so a product and a sum are the same.)
 struct EmulatedAmxTiles {
@@ -58,8 +63,8 @@ struct EmulatedAmxTiles {
       memcpy(tiles[T] + i * 64, static_cast<const uint8_t*>(from) + i * stride, 64);
   }
   template <int T>
-  void store(float* to) {
-    memcpy(to, tiles[T], tile_bytes);
+  void store(void* to, int64_t stride = 64) {
+    for (int64_t i = 0; i < tile_rows; ++i) memcpy(static_cast<uint8_t*>(to) + i * stride, tiles[T] + i * 64, 64);
   }
   template <int SUM, int A, int B>
   void dot() {
@@ -77,6 +82,17 @@ struct EmulatedAmxTiles {
           odd += number(A, i * 32 + 2 * k + 1) * number(B, k * 32 + 2 * j + 1);
         }
         sums[i * 16 + j] += even + odd;
+      }
+  }
+  template <int SUM, int A, int B>
+  void dot_codes() {
+    for (int64_t i = 0; i < tile_rows; ++i)
+      for (int64_t j = 0; j < 16; ++j) {
+        int32_t sum;
+        memcpy(&sum, tiles[SUM] + i * 64 + j * 4, 4);
+        for (int64_t k = 0; k < 64; ++k)
+          sum += static_cast<int8_t>(tiles[A][i * 64 + k]) * tiles[B][k / 4 * 64 + j * 4 + k % 4];
+        memcpy(tiles[SUM] + i * 64 + j * 4, &sum, 4);
       }
   }
 };

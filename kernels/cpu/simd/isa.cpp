@@ -19,8 +19,8 @@ uint64_t saved_state() {
 bool allowed_amx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24;  // EDX of leaf 7.0
-  if ((d & (amx_bf16 | amx_tile)) != (amx_bf16 | amx_tile)) return false;
+  constexpr uint32_t amx = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE and INT8, EDX of leaf 7.0
+  if ((d & amx) != amx) return false;
   constexpr uint64_t tile_state = uint64_t{3} << 17;  // XTILECFG and XTILEDATA
   if ((saved_state() & tile_state) != tile_state) return false;
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, asm/prctl.h
@@ -52,7 +52,7 @@ std::vector<Isa> usable_isas() {
   add(Isa::avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
                        __builtin_cpu_supports("avx512cd"));
-  add(Isa::avx512_bf16, __builtin_cpu_supports("avx512bf16"));
+  add(Isa::avx512_bf16, __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"));
   add(Isa::amx, allowed_amx());
   return out;
 }
