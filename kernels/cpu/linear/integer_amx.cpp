@@ -1,6 +1,6 @@
-// Products of codes by AMX's tdpbsud. A tile of results is 32 x 32: two tiles of rows (16 rows of 64 numbers) by two of columns (16 units of
-// 16 columns). Tiles: 0..3 sums, 4..5 of the left side, 6..7 of the right one.
-#include "kernels/cpu/linear/integer_quads.h"
+// Products of codes by AMX's tdpbsud. A tile of results is 32 x 32: two tiles of rows (16 rows of 64 numbers) by two of columns (16 units
+// of 16 columns). Tiles: 0..3 sums, 4..5 of the left side, 6..7 of the right one.
+#include "kernels/cpu/linear/integer_tile.h"
 #include "kernels/cpu/simd/amx_tile.h"
 
 namespace plait::cpu {

@@ -42,8 +42,8 @@ void pack_left_tile(const IntegerTiles& tiles, const IntegerPlan& plan, int64_t 
   }
 }
 
-/// Packs columns [j0, j0 + columns) of k rows of codes. right(row, to) is where the codes of a row are that many of which can be read; it may
-/// write them to `to`. `blank` [columns] is for what follows the rows. Without `sums` those of columns are not made.
+/// Packs `columns` columns of k rows of codes. right(row, to) is where a row's can be read: `to`, if it has written them there. Without
+/// `sums` those of columns are not made.
 template <class Right>
 void pack_right_panel(const IntegerTiles& tiles, const IntegerPlan& plan, int64_t k, bool is_signed, bool sums,
                       uint8_t* lines, const Right& right, int32_t* to) {

@@ -1,6 +1,5 @@
 #include "kernels/cpu/linear/integer_tile.h"
 
-#include "kernels/cpu/linear/integer_quads.h"
 #include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,5 @@
 // Products of codes by vpdpbusd: four of unsigned and signed 8-bit numbers a lane.
-#include "kernels/cpu/linear/integer_quads.h"
+#include "kernels/cpu/linear/integer_tile.h"
 
 #include <cstring>
 

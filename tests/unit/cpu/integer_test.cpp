@@ -1,6 +1,5 @@
 // Products and convolutions of 8-bit integers, and what makes them: equal to the reference to the last bit.
 #include "kernels/cpu/linear/integer_products.h"
-#include "kernels/cpu/linear/integer_quads.h"
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test {
