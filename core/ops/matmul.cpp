@@ -1,21 +1,25 @@
 // Matrix products: MatMul, MatMulInteger, Gemm.
+#include <algorithm>
+#include <initializer_list>
 #include <optional>
 
 #include "core/base/text.h"
-#include "core/ops/families.h"
 #include "core/ops/base/rows.h"
+#include "core/ops/families.h"
 
 namespace plait {
 
 namespace {
 
 /// A vector on the left has no rows, on the right no columns, as in NumPy's matmul.
-std::optional<std::string> matmul_sides(const Type& left, const Type& right, std::string_view star, std::string_view k,
-                                        std::string& result) {
+std::optional<std::string> matmul_sides(const Type& left, const Type& right, std::string_view star,
+                                        std::string_view k, std::string& result, std::string_view q = "q",
+                                        std::string_view n = "n") {
   size_t a = rank_of(left), b = rank_of(right);
   if (a == 0 || b == 0) return std::nullopt;
-  result = a == 1 && b == 1 ? "" : cat("...", a > 1 ? " q" : "", b > 1 ? " n" : "");
-  return cat(star, a > 1 ? "... q " : "", k, ", ", star, b > 1 ? "... " : "", k, b > 1 ? " n" : "");
+  const std::string row = cat(" ", q), column = cat(" ", n);
+  result = a == 1 && b == 1 ? "" : cat("...", a > 1 ? row : "", b > 1 ? column : "");
+  return cat(star, a > 1 ? cat("...", row, " ") : "", k, ", ", star, b > 1 ? "... " : "", k, b > 1 ? column : "");
 }
 
 std::string matmul_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
@@ -24,33 +28,59 @@ std::string matmul_dims(const Node&, const std::vector<Type>& in, const std::vec
   return operands ? cat(*operands, " -> ", result) : "";
 }
 
-/// A zero point is one number, or one per row of a ([m] or [..., m, 1]), or per column of b ([n] or [..., 1, n]).
-std::string zero_point_dims(const std::vector<Type>& in, size_t index, const char* vector, const char* matrix) {
-  if (index >= in.size() || !in[index].dims || in[index].dims->empty()) return "";
-  const Dims& dims = *in[index].dims;
-  if (dims.size() == 1) return is_one(dims[0]) ? "1" : vector;
-  return matrix;
-}
+/// Scales and zero points of the rows of a or of the columns of b: one number, or one per line, [m] or [..., m, 1] and [n] or [..., 1, n].
+/// A size that may be 1 or the lines' is a factor of its own, and both are whole.
+class LinesOf {
+ public:
+  /// `operands`: which are such, of those that may follow.
+  LinesOf(const std::vector<Type>& in, size_t matrix, std::string line, std::string matrices,
+          std::initializer_list<size_t> operands)
+      : name(std::move(line)), in_(in), matrices_(std::move(matrices)) {
+    const Type& type = in[matrix];
+    if (type.dims && type.dims->size() > 1) size_ = (*type.dims)[type.dims->size() - (name == "q" ? 2 : 1)];
+    if (std::any_of(operands.begin(), operands.end(), [&](size_t k) { return is_open(k); })) name = whole(name);
+  }
+
+  std::string dims(size_t index) const {
+    if (!has_dims(index)) return "";
+    const Dims& own = *in_[index].dims;
+    return own.size() > 1 ? matrices_ : is_one(own[0]) ? "1" : is_open(index) ? whole(cat("z", index)) : name;
+  }
+
+  std::string name;  ///< of the lines' factor
+
+ private:
+  bool has_dims(size_t index) const { return index < in_.size() && in_[index].dims && !in_[index].dims->empty(); }
+  bool is_open(size_t index) const {
+    if (!has_dims(index) || in_[index].dims->size() > 1) return false;
+    const Dim& own = (*in_[index].dims)[0];
+    return !own.is_constant() && (!size_ || own != *size_);
+  }
+
+  const std::vector<Type>& in_;
+  std::string matrices_;
+  std::optional<Dim> size_;
+};
 
 std::string matmul_integer_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string result, star = in.size() > 2 ? "" : "*";  // with a zero point, the product is not linear
-  std::optional<std::string> operands = matmul_sides(in[0], in[1], star, "k", result);
-  if (!operands) return "";
-  return rule_text({*operands, zero_point_dims(in, 2, "q", "... q 1"), zero_point_dims(in, 3, "n", "... 1 n")},
-                   {result});
+  const LinesOf rows(in, 0, "q", "... q 1", {2}), columns(in, 1, "n", "... 1 n", {3});
+  std::optional<std::string> operands = matmul_sides(in[0], in[1], star, "k", result, rows.name, columns.name);
+  return operands ? rule_text({*operands, rows.dims(2), columns.dims(3)}, {result}) : "";
 }
 
 /// Operands a, its scale and zero point, the same of b, and of y: scales and zero points are as MatMulInteger's. k is
 /// whole, since the sum is rounded.
 std::string qlinear_matmul_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string result;
-  std::optional<std::string> sides = matmul_sides(in[0], in[3], "", "[k]", result);
+  const LinesOf rows(in, 0, "q", "... q 1", {1, 2}), columns(in, 3, "n", "... 1 n", {4, 5});
+  std::optional<std::string> sides = matmul_sides(in[0], in[3], "", "[k]", result, rows.name, columns.name);
   if (!sides) return "";
   size_t comma = sides->find(',');
   std::vector<std::string> operands{sides->substr(0, comma)};
-  for (size_t k : {size_t{1}, size_t{2}}) operands.push_back(zero_point_dims(in, k, "q", "... q 1"));
+  for (size_t k : {size_t{1}, size_t{2}}) operands.push_back(rows.dims(k));
   operands.push_back(sides->substr(comma + 2));
-  for (size_t k : {size_t{4}, size_t{5}}) operands.push_back(zero_point_dims(in, k, "n", "... 1 n"));
+  for (size_t k : {size_t{4}, size_t{5}}) operands.push_back(columns.dims(k));
   for (size_t k : {size_t{6}, size_t{7}}) operands.push_back(in[k].dims->empty() ? "" : "1");
   return rule_text(operands, {result});
 }
@@ -98,15 +128,29 @@ std::string gemm_dims(const Node& node, const std::vector<Type>& in, const std::
 }  // namespace
 
 void register_matmul(OpSet& ops) {
-  ops.add({.name = "MatMul", .inputs = "a b", .outputs = "y", .dims = "*... q k, *... k n -> ... q n",
-           .dims_of = matmul_dims, .doc = "matrix product, over leading dims", .since = 13});
-  ops.add({.name = "MatMulInteger", .inputs = "a b a_zero_point? b_zero_point?", .outputs = "y",
-           .dims = "... q k, ... k n, , -> ... q n", .dims_of = matmul_integer_dims, .infer = infer_dtype<DType::i32>,
-           .doc = "matrix product of 8-bit integers less their zero points, in i32", .since = 10});
+  ops.add({.name = "MatMul",
+           .inputs = "a b",
+           .outputs = "y",
+           .dims = "*... q k, *... k n -> ... q n",
+           .dims_of = matmul_dims,
+           .doc = "matrix product, over leading dims",
+           .since = 13});
+  ops.add({.name = "MatMulInteger",
+           .inputs = "a b a_zero_point? b_zero_point?",
+           .outputs = "y",
+           .dims = "... q k, ... k n, , -> ... q n",
+           .dims_of = matmul_integer_dims,
+           .infer = infer_dtype<DType::i32>,
+           .doc = "matrix product of 8-bit integers less their zero points, in i32",
+           .since = 10});
   ops.add({.name = "QLinearMatMul",
-           .inputs = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", .outputs = "y",
-           .dims = "... q [k], , , ... [k] n, , , , -> ... q n", .dims_of = qlinear_matmul_dims, .infer = infer_dtype_of<7>,
-           .doc = "matrix product of quantized numbers, quantized again", .since = 21});
+           .inputs = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point",
+           .outputs = "y",
+           .dims = "... q [k], , , ... [k] n, , , , -> ... q n",
+           .dims_of = qlinear_matmul_dims,
+           .infer = infer_dtype_of<7>,
+           .doc = "matrix product of quantized numbers, quantized again",
+           .since = 21});
   ops.add({.name = "Gemm",
            .inputs = "a b c?",
            .outputs = "y",
@@ -117,8 +161,13 @@ void register_matmul(OpSet& ops) {
            .infer = infer_gemm,
            .doc = "alpha a b + beta c",
            .since = 13});
-  ops.add({.name = "Det", .inputs = "x", .outputs = "y", .dims = "... [n] [n] -> ...", .ranks = "2-",
-           .doc = "determinants of the matrices of the last two dims", .since = 22});
+  ops.add({.name = "Det",
+           .inputs = "x",
+           .outputs = "y",
+           .dims = "... [n] [n] -> ...",
+           .ranks = "2-",
+           .doc = "determinants of the matrices of the last two dims",
+           .since = 22});
 }
 
 }  // namespace plait

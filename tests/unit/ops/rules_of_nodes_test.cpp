@@ -163,6 +163,11 @@ TEST(RulesOfNodes, Contractions) {
   EXPECT_EQ(rule(net, "Gemm", {rows, w, net.weight({8})}), "m [k], [k] n, n -> m n");
   EXPECT_EQ(rule(net, "Gemm", {rows, w, net.weight({1, 8})}), "m [k], [k] n, 1 n -> m n");
   EXPECT_EQ(rule(net, "Gemm", {rows, w, net.input("c")}), "m [k], [k] [n], [c1] -> m [n]");
+  const ValueId codes = net.input("b s 64", DType::u8), open = net.input("k n", DType::i8),
+                zero = net.input("z", DType::i8);
+  EXPECT_EQ(rule(net, "MatMulInteger", {codes, open, no_value, net.input("n", DType::i8)}),
+            "b q k, k n, , n -> b q n");
+  EXPECT_EQ(rule(net, "MatMulInteger", {codes, open, no_value, zero}), "b q k, k [n], , [z3] -> b q [n]");
   EXPECT_EQ(rule(net, "plait.Linear", {x, net.weight({8, 64})}), "*b s k, *n k -> b s n");
   EXPECT_EQ(rule(net, "plait.Linear", {x, net.weight({8, 64}), net.weight({8})}), "b s [k], n [k], n -> b s n");
   EXPECT_EQ(rule(net, "plait.Linears", {x, net.weight({8, 64}), net.weight({4, 64})}, {}, 2),
