@@ -89,7 +89,8 @@ void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
 
 /// A tile of outputs; `partial`: of fewer columns than a panel has.
 template <int ROWS, bool partial>
-void run_tile(const float* a, const float* b, int64_t k, float* y, int64_t ldy, int64_t columns, bool adds) {
+void run_tile(const float* a, const float* b, int64_t k, float* y, int64_t ldy, int64_t columns, bool adds,
+              const std::byte* next) {
   V sums[ROWS][2];
 #pragma GCC unroll 16
   for (int i = 0; i < ROWS; ++i)
@@ -100,7 +101,10 @@ void run_tile(const float* a, const float* b, int64_t k, float* y, int64_t ldy, 
       else if constexpr (partial) sums[i][part] = load_up_to<AsF32>(bytes(from), columns - part * L);
       else sums[i][part] = hn::LoadU(df, from);
     }
-  for (int64_t step = 0; step < k; ++step, a += tile_rows, b += panel) {
+  const auto* ahead = reinterpret_cast<const char*>(next ? next : reinterpret_cast<const std::byte*>(b));
+  const int64_t line = next ? 64 : 0;
+  for (int64_t step = 0; step < k; ++step, a += tile_rows, b += panel, ahead += line) {
+    _mm_prefetch(ahead, _MM_HINT_T1);
     const V b0 = hn::LoadU(df, b), b1 = hn::LoadU(df, b + L);
     for (int64_t byte = 0; byte < 8 * L; byte += 64)  // from L2, 8 steps ahead
       _mm_prefetch(reinterpret_cast<const char*>(b + 8 * panel) + byte, _MM_HINT_T0);
@@ -138,21 +142,23 @@ void run_narrow(const float* a, const float* b, int64_t k, float* y, int64_t ldy
 
 template <int ROWS>
 void run_rows(int64_t rows, const float* a, const float* b, int64_t k, float* y, int64_t ldy, int64_t columns,
-              bool adds) {
+              bool adds, const std::byte* next) {
   if constexpr (ROWS > 1)
-    if (rows < ROWS) return run_rows<ROWS - 1>(rows, a, b, k, y, ldy, columns, adds);
+    if (rows < ROWS) return run_rows<ROWS - 1>(rows, a, b, k, y, ldy, columns, adds, next);
   if (columns <= L) run_narrow<ROWS>(a, b, k, y, ldy, columns, adds);
-  else if (columns < panel) run_tile<ROWS, true>(a, b, k, y, ldy, columns, adds);
-  else run_tile<ROWS, false>(a, b, k, y, ldy, columns, adds);
+  else if (columns < panel) run_tile<ROWS, true>(a, b, k, y, ldy, columns, adds, next);
+  else run_tile<ROWS, false>(a, b, k, y, ldy, columns, adds, next);
 }
 
 void block(const GemmBlock& g) {
   const auto *left = reinterpret_cast<const float*>(g.left), *right = reinterpret_cast<const float*>(g.right);
   const int64_t tall = g.tall ? g.tall : tile_rows;
-  for (int64_t i = 0; i < g.m; i += tall, left += left_stride(g.k))
+  // The first tiles fetch what is next, a line a step each.
+  const std::byte *next = g.ahead, *const end = next ? next + g.k * panel * 4 : nullptr;
+  for (int64_t i = 0; i < g.m; i += tall, left += left_stride(g.k), next = next < end ? next + g.k * 64 : nullptr)
     for (int64_t j = 0; j < g.n; j += panel)
-      run_rows<tile_rows>(g.m - i < tall ? g.m - i : tall, left, right + j * g.k, g.k, g.y + i * g.ldy + j,
-                          g.ldy, g.n - j < panel ? g.n - j : panel, g.adds);
+      run_rows<tile_rows>(g.m - i < tall ? g.m - i : tall, left, right + j * g.k, g.k, g.y + i * g.ldy + j, g.ldy,
+                          g.n - j < panel ? g.n - j : panel, g.adds, next < end ? next : nullptr);
 }
 
 /// A tile of PARTS vectors a row. Three rows share a pointer: x86 addresses them as p, p + ld and p + 2 ld.
@@ -169,10 +175,15 @@ void run_plain_rows(const GemmRows& g) {
     for (int part = 0; part < PARTS; ++part)
       sums[i][part] = g.adds ? load_up_to<AsF32>(bytes(g.y + i * g.ldy + part * L), g.n - part * L) : hn::Zero(df);
   const auto* b = reinterpret_cast<const float*>(g.right);
-  for (int64_t step = 0; step < g.k; ++step, b += panel) {
+  const auto* ahead = reinterpret_cast<const char*>(g.ahead ? g.ahead : g.right);
+  const int64_t line = g.ahead ? 64 : 0;
+  for (int64_t step = 0; step < g.k; ++step, b += panel, ahead += line) {
+    _mm_prefetch(ahead, _MM_HINT_T1);
     V columns[PARTS];
 #pragma GCC unroll 2
     for (int part = 0; part < PARTS; ++part) columns[part] = hn::LoadU(df, b + part * L);
+    for (int64_t byte = 0; byte < 8 * L; byte += 64)  // as in run_tile
+      _mm_prefetch(reinterpret_cast<const char*>(b + 8 * panel) + byte, _MM_HINT_T0);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
       const V one = hn::Set(df, p[i / 3][i % 3 * ld]);
@@ -199,8 +210,8 @@ void run_plain_rows(const GemmRows& g) {
 
 void block_rows(const GemmRows& g) { run_plain_rows<tile_rows>(g); }
 
-constexpr GemmTiles tiles{tile_rows, panel, left_bytes, right_bytes, pack_left, pack_right, block, pack_rows,
-                          block_rows};
+constexpr GemmTiles tiles{tile_rows,  panel, left_bytes, right_bytes, pack_left,
+                          pack_right, block, pack_rows,  block_rows};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -40,8 +40,9 @@ struct GemmBlock {
   int64_t m, n, k;
   float* y;
   int64_t ldy;
-  bool adds;  ///< to what y holds
+  bool adds;         ///< to what y holds
   int64_t tall = 0;  ///< rows of y that a tile of the left side holds; 0: all that it can. For f32 only
+  const std::byte* ahead = nullptr;  ///< a panel that is fetched: what is multiplied next; null: none. For f32 only
 };
 
 /// Rows of each tile so that m rows take as few tiles as possible, of equal height but for the last: 16 rows are 8 and 8.
@@ -59,6 +60,8 @@ struct GemmRows {
   float* y;
   int64_t ldy;
   bool adds;
+  const std::byte* ahead =
+      nullptr;  ///< of what is multiplied next, a cache line is fetched for each step of k; null: none
 };
 
 struct GemmTiles {

@@ -84,21 +84,26 @@ void run_packed(ThreadPool& pool, const GemmTiles& tiles, const PackedPlan& plan
         const int64_t k = std::min(plan.depth, until - k0), stride = tiles.left_bytes(1, k);
         for (int64_t i = 0, at = 0; i < count && !right.rows; i += plan.tall, at += stride)
           pack(first + i, std::min(plan.tall, count - i), k0, k0 + k, reinterpret_cast<float*>(left + at));
-        auto multiply = [&](const std::byte* panel, int64_t n, float* to, int64_t ld, bool adds) {
-          if (!right.rows) return tiles.block({left, panel, count, n, k, to, ld, adds, plan.tall});
-          for (int64_t i = 0; i < count; i += plan.tall)
+        auto multiply = [&](const std::byte* panel, const std::byte* next, int64_t n, float* to, int64_t ld,
+                            bool adds) {
+          if (!right.rows) return tiles.block({left, panel, count, n, k, to, ld, adds, plan.tall, next});
+          // The first tiles fetch the next panel, a line a step each.
+          const std::byte* const end = next ? next + k * columns * 4 : nullptr;
+          for (int64_t i = 0; i < count; i += plan.tall, next = next < end ? next + k * 64 : nullptr)
             tiles.block_rows({right.rows + (first + i) * right.pitch + k0, right.pitch, panel,
-                              std::min(plan.tall, count - i), n, k, to + i * ld, ld, adds});
+                              std::min(plan.tall, count - i), n, k, to + i * ld, ld, adds,
+                              next < end ? next : nullptr});
         };
         for (int64_t p = p0; p < p1; ++p) {
           const std::byte* panel = right.weights + (p * plan.k + k0) * columns * 4;
+          const std::byte* next = p + 1 < p1 ? panel + plan.k * columns * 4 : nullptr;
           const int64_t begin = std::max(j0, p * columns), end = std::min(j1, (p + 1) * columns);
           if (begin == p * columns) {
-            multiply(panel, end - begin, y + begin, right.ldy, k0 > 0);
+            multiply(panel, next, end - begin, y + begin, right.ldy, k0 > 0);
             continue;
           }
           // Columns that begin within a panel.
-          multiply(panel, end - p * columns, part_of_panel, columns, false);
+          multiply(panel, next, end - p * columns, part_of_panel, columns, false);
           for (int64_t i = 0; i < count; ++i)
             for (int64_t j = begin; j < end; ++j) {
               float& to = y[i * right.ldy + j];
