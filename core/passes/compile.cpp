@@ -28,6 +28,7 @@ constexpr Pass plain_passes[] = {
     {"fold", fold},  // constants; shape arithmetic as symbolic sizes
     {"spell_fused", spell_fused},      // ops of com.microsoft whose steps have faster kernels
     {"in_f32", in_f32},                // ops of 16 bits whose fast kernels are of 32
+    {"attend", attend},                // products, softmax and products
     {"channels_last", channels_last},  // convolutions, and what is between them
     {"chains", chains},                // element-wise ops in one pass over memory
     {"scan", scan},  // into Loop, of known types: programs have one kind of repetition

@@ -236,6 +236,75 @@ TEST(PlainPasses, ComputeHalvesInF32) {
     }
 }
 
+/// softmax(q k scale + mask) v in the ways that exporters spell it, and where it is something else.
+struct SpelledAttention {
+  std::string keys = "perm 0 2 3 1";  ///< of [b, t, h, d]; or "perm 0 1 3 2" of [b, h, t, d]; or "as they are"
+  std::string scale = "Mul";          ///< "", "Mul", "number * scores" or "Div"
+  std::string mask;                   ///< "", or of these sizes: "rows" [b, 1, 1, t], "one" [1], "table" [s, t]
+  int64_t axis = -1;
+  bool one_head = false;  ///< keys and values have one head, queries two
+  bool shows_scores = false;
+
+  Graph graph() const {
+    Graph out;
+    const ValueId x = out.add_value("x", {DType::f32, Dims{out.symbol("batch"), Dim(7), Dim(12)}});
+    out.inputs = {x};
+    auto op = [&](const std::string& name, std::vector<ValueId> inputs, const char* key = nullptr,
+                  Attribute value = {}) {
+      Attributes how;
+      if (key) how.set(key, std::move(value));
+      return out.add_node(name, std::move(inputs), 1, std::move(how)).outputs[0];
+    };
+    auto numbers = [&](const Shape& shape, uint32_t seed) {
+      return out.add_constant(random_tensor(DType::f32, shape, seed, -1, 1));
+    };
+    auto heads = [&](uint32_t seed, int64_t count, Ints order) {
+      const ValueId all = op("MatMul", {x, numbers({12, count * 6}, seed)});
+      const ValueId split = op("Reshape", {all, out.add_constant(Tensor::of_ints(Ints{0, 0, count, 6}))});
+      return op("Transpose", {split}, "perm", std::move(order));
+    };
+    const int64_t kv = one_head ? 1 : 2;
+    const ValueId q = heads(1, 2, {0, 2, 1, 3}), v = heads(3, kv, {0, 2, 1, 3});
+    ValueId k = heads(2, kv, keys == "perm 0 1 3 2" ? Ints{0, 2, 1, 3} : Ints{0, 2, 3, 1});
+    if (keys == "perm 0 1 3 2") k = op("Transpose", {k}, "perm", Ints{0, 1, 3, 2});
+    if (keys == "as they are") k = op("Neg", {k});
+    ValueId scores = op("MatMul", {q, k});
+    const ValueId by = out.add_constant(tensor(DType::f32, {}, {scale == "Div" ? 2.5 : 0.4}));
+    if (scale == "number * scores") scores = op("Mul", {by, scores});
+    else if (!scale.empty()) scores = op(scale, {scores, by});
+    if (shows_scores) out.outputs.push_back(scores);
+    if (mask == "rows") {
+      const ValueId first = op("ReduceMax", {x, out.add_constant(Tensor::of_ints(Ints{2}))}, "keepdims", int64_t{0});
+      scores = op("Add", {scores, op("Unsqueeze", {first, out.add_constant(Tensor::of_ints(Ints{1, 2}))})});
+    } else if (!mask.empty()) {
+      scores = op("Add", {numbers(mask == "one" ? Shape{1} : Shape{7, 7}, 5), scores});
+    }
+    const ValueId parts = op("Softmax", {scores}, "axis", axis);
+    out.outputs.push_back(op("Relu", {op("MatMul", {parts, v})}));
+    return out;
+  }
+};
+
+TEST(PlainPasses, AttentionIsRecognised) {
+  const std::vector<SpelledAttention> all{{},
+                                          {.keys = "perm 0 1 3 2", .scale = "Div"},
+                                          {.keys = "as they are", .scale = "number * scores"},
+                                          {.scale = "", .mask = "rows"},
+                                          {.scale = "Div", .mask = "one"},
+                                          {.mask = "table", .axis = 3}};
+  const std::vector<SpelledAttention> others{{.axis = 2}, {.one_head = true}, {.shows_scores = true}};
+  const Tensor x = random_tensor(DType::f32, {3, 7, 12}, 9);
+  for (const auto* list : {&all, &others})
+    for (const SpelledAttention& one : *list) {
+      SCOPED_TRACE(cat(one.keys, ", ", one.scale, ", ", one.mask, ", ", one.axis));
+      const Graph graph = one.graph();
+      std::vector<std::string> ops;
+      const std::vector<Tensor> expected = run(graph, x, {"attend"}), got = run(graph, x, {}, &ops);
+      EXPECT_EQ(std::count(ops.begin(), ops.end(), "Attention"), list == &all ? 1 : 0);
+      for (size_t i = 0; i < expected.size(); ++i) test::expect_near(got[i], expected[i], 1e-5, 1e-5);
+    }
+}
+
 /// Ops of com.microsoft next to their steps, which no longer have them.
 TEST(PlainPasses, FusedOpsBecomeTheirSteps) {
   Graph graph;
