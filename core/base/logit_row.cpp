@@ -116,8 +116,8 @@ LogitRow::Sum LogitRow::sum(double per_unit, float least) const {
   return out;
 }
 
-std::vector<Candidate> LogitRow::between(float least, float limit) const {
-  std::vector<Candidate> out;
+std::vector<RankedToken> LogitRow::between(float least, float limit) const {
+  std::vector<RankedToken> out;
   for (size_t i = 0; i < logits_.size(); ++i) {
     if (i % block == 0 && maxima_[i / block] < least) {
       i += block - 1;
@@ -130,14 +130,14 @@ std::vector<Candidate> LogitRow::between(float least, float limit) const {
 }
 
 /// Where there are more blocks than are asked for, as many have a largest logit: no more are looked at.
-std::vector<Candidate> LogitRow::first(size_t count, float least) const {
+std::vector<RankedToken> LogitRow::first(size_t count, float least) const {
   if (count > 0 && count <= maxima_.size()) {
     std::vector<float> maxima = maxima_;
     const auto last = maxima.begin() + static_cast<std::ptrdiff_t>(count - 1);
     std::nth_element(maxima.begin(), last, maxima.end(), std::greater<>());
     least = std::max(least, *last);
   }
-  std::vector<Candidate> out = between(least, std::numeric_limits<float>::infinity());
+  std::vector<RankedToken> out = between(least, std::numeric_limits<float>::infinity());
   if (count < out.size()) {
     std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count), out.end());
     out.resize(count);

@@ -8,13 +8,15 @@
 
 namespace plait {
 
-struct Candidate {
+struct RankedToken {
   float logit = 0;
   int32_t id = 0;
   uint64_t weight = 0;  ///< core/base/token_weight.h
 
   /// The order of tokens: the largest logit first, of equal ones the lowest id.
-  bool operator<(const Candidate& other) const { return logit != other.logit ? logit > other.logit : id < other.id; }
+  bool operator<(const RankedToken& other) const {
+    return logit != other.logit ? logit > other.logit : id < other.id;
+  }
 };
 
 /// Refers to the logits, which stay as they are. Thread-safe.
@@ -36,9 +38,9 @@ class LogitRow {
   /// Of all logits from `least` on. `per_unit`: of ChoiceSettings; their distance is less than weight_bits.
   Sum sum(double per_unit, float least) const;
   /// Those from `least` on and below `limit`, in the order of ids, without weights.
-  std::vector<Candidate> between(float least, float limit) const;
+  std::vector<RankedToken> between(float least, float limit) const;
   /// The first `count`, or all if there are fewer, from `least` on, in any order and without weights.
-  std::vector<Candidate> first(size_t count, float least) const;
+  std::vector<RankedToken> first(size_t count, float least) const;
   /// How many logits are larger.
   size_t count_above(float logit) const;
 

@@ -16,14 +16,14 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 /// Candidates that are put in order at once.
 constexpr uint64_t few = 8192;
 
-std::vector<Candidate> weighed(std::vector<Candidate> candidates, float largest, const ChoiceSettings& settings) {
-  for (Candidate& one : candidates) one.weight = token_weight(largest, one.logit, settings);
+std::vector<RankedToken> weighed(std::vector<RankedToken> candidates, float largest, const ChoiceSettings& settings) {
+  for (RankedToken& one : candidates) one.weight = token_weight(largest, one.logit, settings);
   return candidates;
 }
 
-uint64_t sum_of(std::span<const Candidate> candidates) {
+uint64_t sum_of(std::span<const RankedToken> candidates) {
   uint64_t sum = 0;
-  for (const Candidate& one : candidates) sum += one.weight;
+  for (const RankedToken& one : candidates) sum += one.weight;
   return sum;
 }
 
@@ -36,14 +36,14 @@ struct Found {
 /// The first candidate, in order, whose weight, with those before it and with `ahead`, is more than `place`, which is less than the sum
 /// of all. It is put in its place, and those before it before it: a weighted quickselect (Hoare's FIND), which sorts only what is left
 /// when it is little, or when pivots have been bad too often.
-Found find_among(std::span<Candidate> candidates, uint64_t place, uint64_t ahead) {
+Found find_among(std::span<RankedToken> candidates, uint64_t place, uint64_t ahead) {
   constexpr std::ptrdiff_t little = 64;
   auto begin = candidates.begin(), end = candidates.end();
   for (int round = 2 * std::bit_width(candidates.size()); round > 0 && end - begin > little; --round) {
-    Candidate three[] = {*begin, begin[(end - begin) / 2], *(end - 1)};
+    RankedToken three[] = {*begin, begin[(end - begin) / 2], *(end - 1)};
     std::sort(three, three + 3);
-    const Candidate pivot = three[1];
-    const auto middle = std::partition(begin, end, [&](const Candidate& one) { return one < pivot; });
+    const RankedToken pivot = three[1];
+    const auto middle = std::partition(begin, end, [&](const RankedToken& one) { return one < pivot; });
     const uint64_t sum = sum_of({begin, middle});
     if (place < ahead + sum) end = middle;
     else ahead += sum, begin = middle;
@@ -66,7 +66,7 @@ Found find_in(const LogitRow& row, const ChoiceSettings& settings, float least, 
     if (place < sum.weight) least = middle, all = sum;
     else limit = middle, ahead = sum;
   }
-  std::vector<Candidate> around = weighed(row.between(least, limit), row.largest(), settings);
+  std::vector<RankedToken> around = weighed(row.between(least, limit), row.largest(), settings);
   return find_among(around, place, ahead.weight);
 }
 
@@ -107,7 +107,7 @@ int32_t choose_token(std::span<float> logits, const ChoiceSettings& settings, st
     const LogitRow::Sum all = row.sum(settings.per_unit, least);
     return draw(settings, all.weight, [&](uint64_t place) { return find_in(row, settings, least, all, place); });
   }
-  std::vector<Candidate> kept =
+  std::vector<RankedToken> kept =
       weighed(row.first(static_cast<size_t>(settings.top_k), least), row.largest(), settings);
   return draw(settings, sum_of(kept), [&](uint64_t place) { return find_among(kept, place, 0); });
 }

@@ -39,7 +39,7 @@ void in_pieces(int64_t bytes, int64_t limit, Step step) {
 std::vector<std::byte> tell_all(Exchange& exchange, std::span<const std::byte> bytes) {
   const auto size = static_cast<int64_t>(bytes.size());
   copy_bytes(exchange.slot(), bytes.data(), size);
-  exchange.publish({.call = Call::split}, Pattern::share, size);
+  exchange.publish({.call = Call::split}, SlotLayout::share, size);
   std::vector<std::byte> out(bytes.size() * exchange.size());
   for (int rank = 0; rank < exchange.size(); ++rank)
     copy_bytes(out.data() + size * rank, rank == exchange.rank() ? bytes.data() : exchange.peer(rank), size);
@@ -97,7 +97,7 @@ void Collectives::reduce_at_once(const TensorView& data, const CallHeader& call,
   in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
     std::byte* own = data.data + begin;
     copy_bytes(exchange_->slot(), own, bytes);
-    exchange_->publish(call, Pattern::share, bytes);
+    exchange_->publish(call, SlotLayout::share, bytes);
     collect(own);
     reduce_in_order(data.dtype, reduction, parts_, bytes / element_bytes, own);
     exchange_->finish();
@@ -115,13 +115,13 @@ void Collectives::reduce_by_slices(const TensorView& data, const CallHeader& cal
     std::byte* own = slice_of(rank());
     for (int peer = 0; peer < size(); ++peer)
       if (peer != rank()) copy_bytes(exchange_->slot() + peer * slice, slice_of(peer), slice_bytes(peer));
-    exchange_->publish(call, Pattern::scatter, slice);
+    exchange_->publish(call, SlotLayout::scatter, slice);
     collect(own);
     exchange_->finish();
     // The previous step's slots stay readable while the next is filled.
     reduce_in_order(data.dtype, reduction, parts_, slice_bytes(rank()) / element_bytes, own);
     copy_bytes(exchange_->slot(), own, slice_bytes(rank()));
-    exchange_->publish(call, Pattern::share, slice);
+    exchange_->publish(call, SlotLayout::share, slice);
     for (int peer = 0; peer < size(); ++peer)
       if (peer != rank()) copy_bytes(slice_of(peer), exchange_->peer(peer), slice_bytes(peer));
     exchange_->finish();
@@ -133,7 +133,7 @@ void Collectives::all_gather(const TensorView& part, const TensorView& all) {
   const CallHeader call = header(Call::all_gather, part);
   in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
     copy_bytes(exchange_->slot(), part.data + begin, bytes);
-    exchange_->publish(call, Pattern::share, bytes);
+    exchange_->publish(call, SlotLayout::share, bytes);
     collect(part.data + begin);
     for (int peer = 0; peer < size(); ++peer) copy_bytes(all.data + peer * call.bytes + begin, parts_[peer], bytes);
     exchange_->finish();
@@ -149,7 +149,7 @@ void Collectives::reduce_scatter(const TensorView& all, const TensorView& part, 
     auto part_of = [&](int of) { return all.data + of * call.bytes + begin; };
     for (int peer = 0; peer < size(); ++peer)
       if (peer != rank()) copy_bytes(exchange_->slot() + peer * bytes, part_of(peer), bytes);
-    exchange_->publish(call, Pattern::scatter, bytes);
+    exchange_->publish(call, SlotLayout::scatter, bytes);
     collect(part_of(rank()));
     reduce_in_order(all.dtype, reduction, parts_, bytes / element_bytes, part.data + begin);
     exchange_->finish();
@@ -166,7 +166,7 @@ void Collectives::all_to_all(const TensorView& from, const TensorView& to) {
     auto part_of = [&](const TensorView& all, int of) { return all.data + of * call.bytes + begin; };
     for (int peer = 0; peer < size(); ++peer)
       if (peer != rank()) copy_bytes(exchange_->slot() + peer * bytes, part_of(from, peer), bytes);
-    exchange_->publish(call, Pattern::scatter, bytes);
+    exchange_->publish(call, SlotLayout::scatter, bytes);
     collect(part_of(from, rank()));
     for (int peer = 0; peer < size(); ++peer) copy_bytes(part_of(to, peer), parts_[peer], bytes);
     exchange_->finish();
@@ -178,19 +178,19 @@ void Collectives::broadcast(const TensorView& data, int root) {
   const CallHeader call = header(Call::broadcast, data, Reduction::sum, root);
   in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
     if (rank() == root) copy_bytes(exchange_->slot(), data.data + begin, bytes);
-    exchange_->publish(call, Pattern::share, rank() == root ? bytes : 0);
+    exchange_->publish(call, SlotLayout::share, rank() == root ? bytes : 0);
     if (rank() != root) copy_bytes(data.data + begin, exchange_->peer(root), bytes);
     exchange_->finish();
   });
 }
 
 void Collectives::barrier() {
-  exchange_->publish({.call = Call::barrier}, Pattern::share, 0);
+  exchange_->publish({.call = Call::barrier}, SlotLayout::share, 0);
   exchange_->finish();
 }
 
 void Collectives::leave_together() {
-  exchange_->publish({}, Pattern::share, 0);
+  exchange_->publish({}, SlotLayout::share, 0);
   exchange_->finish();
 }
 

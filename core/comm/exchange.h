@@ -48,7 +48,7 @@ struct MailHeader {
 std::string mismatch_text(int rank, const CallHeader& call, int other_rank, const CallHeader& other_call);
 
 /// The layout of a slot: the same bytes for all ranks, or one part of `bytes` bytes per rank, at bytes * rank.
-enum class Pattern { share, scatter };
+enum class SlotLayout { share, scatter };
 
 /// A group at the transport level. One thread at a time. All waits throw as specified in Communicator.
 class Exchange {
@@ -68,7 +68,7 @@ class Exchange {
   /// slot() is aligned for any element and writable in this step only; its contents stay readable until the step
   /// after the next begins. Throws if the world is over.
   virtual std::byte* slot() = 0;
-  virtual void publish(const CallHeader& call, Pattern pattern, int64_t bytes) = 0;
+  virtual void publish(const CallHeader& call, SlotLayout pattern, int64_t bytes) = 0;
   /// Waits for another rank's bytes for this one in this step. Valid until the next publish.
   virtual const std::byte* peer(int peer) = 0;
   /// Waits for all peers not read yet: so a step is a barrier, and no rank is ever two steps ahead.

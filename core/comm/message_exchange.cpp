@@ -47,14 +47,14 @@ MessageExchange::~MessageExchange() {
 
 int64_t MessageExchange::slot_bytes() const { return slot_capacity; }
 
-void MessageExchange::publish(const CallHeader& call, Pattern pattern, int64_t bytes) {
+void MessageExchange::publish(const CallHeader& call, SlotLayout pattern, int64_t bytes) {
   hub_->check();
   hub_->pass_links(members_, bytes);
   hub_->delay();
   call_ = call;
   for (int to = 0; to < size(); ++to) {
     steps_[to].complete = false;
-    const int64_t begin = pattern == Pattern::scatter ? bytes * to : 0;
+    const int64_t begin = pattern == SlotLayout::scatter ? bytes * to : 0;
     if (to != rank_) send(to, step_tag_, message(call, {slot() + begin, static_cast<size_t>(bytes)}));
   }
   hub_->moved();

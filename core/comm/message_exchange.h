@@ -18,7 +18,7 @@ class MessageExchange final : public Exchange {
     hub_->check();
     return slot_.data();
   }
-  void publish(const CallHeader& call, Pattern pattern, int64_t bytes) override;
+  void publish(const CallHeader& call, SlotLayout pattern, int64_t bytes) override;
   const std::byte* peer(int peer) override;
   void finish() override;
   void post(int to, const CallHeader& call, std::span<const std::byte> bytes) override;

@@ -84,7 +84,7 @@ std::byte* SegmentExchange::slot() {
   return slot_of(rank_);
 }
 
-void SegmentExchange::publish(const CallHeader& call, Pattern pattern, int64_t bytes) {
+void SegmentExchange::publish(const CallHeader& call, SlotLayout pattern, int64_t bytes) {
   hub_->check();  // a step without bytes does not call slot()
   hub_->pass_links(members_, bytes);
   hub_->delay();
@@ -114,7 +114,7 @@ const std::byte* SegmentExchange::peer(int peer) {
     }
     looked_[peer] = step_ + 1;
   }
-  return slot_of(peer) + (pattern_ == Pattern::scatter ? part_bytes_ * rank_ : 0);
+  return slot_of(peer) + (pattern_ == SlotLayout::scatter ? part_bytes_ * rank_ : 0);
 }
 
 void SegmentExchange::finish() {

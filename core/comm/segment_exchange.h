@@ -20,7 +20,7 @@ class SegmentExchange final : public Exchange {
 
   int64_t slot_bytes() const override;
   std::byte* slot() override;
-  void publish(const CallHeader& call, Pattern pattern, int64_t bytes) override;
+  void publish(const CallHeader& call, SlotLayout pattern, int64_t bytes) override;
   const std::byte* peer(int peer) override;
   void finish() override;
   void post(int to, const CallHeader& call, std::span<const std::byte> bytes) override;
@@ -46,7 +46,7 @@ class SegmentExchange final : public Exchange {
   std::shared_ptr<Hub> hub_;
   std::shared_ptr<Mapping> memory_;
   uint64_t step_ = 0;
-  Pattern pattern_ = Pattern::share;
+  SlotLayout pattern_ = SlotLayout::share;
   int64_t part_bytes_ = 0;
   CallHeader call_;
   std::vector<uint64_t> looked_;           ///< by peer: the last step in which it was seen to have arrived, plus 1

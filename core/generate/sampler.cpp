@@ -32,9 +32,9 @@ void add_logprobs(std::span<const float> logits, int32_t top, SampledToken& out)
   out.logprob = static_cast<float>(logit - total);
   const auto equal_before = std::count(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(own), logit);
   out.rank = static_cast<int32_t>(row.count_above(logit)) + static_cast<int32_t>(equal_before) + 1;
-  std::vector<Candidate> most = row.first(static_cast<size_t>(top), never);
+  std::vector<RankedToken> most = row.first(static_cast<size_t>(top), never);
   std::sort(most.begin(), most.end());
-  for (const Candidate& one : most) out.top.emplace_back(one.id, static_cast<float>(one.logit - total));
+  for (const RankedToken& one : most) out.top.emplace_back(one.id, static_cast<float>(one.logit - total));
 }
 
 ChoiceSettings choice_settings(const SamplingParams& params, uint64_t position, uint32_t sample_index) {

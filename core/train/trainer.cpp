@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/file_writer.h"
 #include "core/base/text.h"
 #include "core/passes/train/parameters.h"
-#include "core/base/file_writer.h"
 #include "core/train/log/loss_curve.h"
 #include "core/train/run_state.h"
 #include "core/train/timeline_file.h"
@@ -112,11 +112,12 @@ std::optional<StepReport> Trainer::step() {
   }
   if (end_if_due()) return std::nullopt;
   const std::string place = order_->state();
-  std::vector<Sample> samples;
+  std::vector<TrainingSample> samples;
   for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
   StepReport report;
   try {
-    report = take(as_batches(pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches())));
+    report = take(
+        as_batches(pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches())));
   } catch (const Error& error) {
     order_->resume(place);
     if (error.code() != Code::cancelled) throw;
@@ -156,7 +157,7 @@ void Trainer::check_rows() const {
 }
 void Trainer::check_own_loss() const {
   check_training(!options_.training.loss.empty(),
-          "inputs by name are those of a graph with a loss of its own (option loss)");
+                 "inputs by name are those of a graph with a loss of its own (option loss)");
 }
 
 Trainer::GivenStep Trainer::as_batches(const PackedStep& step) {
@@ -175,12 +176,14 @@ Trainer::GivenStep Trainer::as_batches(const NamedInputs& inputs) const {
     if (view.shape.rank() > 0) out.tokens = std::max(out.tokens, view.shape[0]);
   const int64_t count = engine_.in_stages() ? std::max<int64_t>(options_.training.pipeline.micro_batches, 1) : 1;
   for (int64_t k = 0; k < count; ++k) {
-    MicroBatch& batch = out.batches.emplace_back(MicroBatch{.inputs = inputs, .weight = 1 / static_cast<double>(count)});
+    MicroBatch& batch =
+        out.batches.emplace_back(MicroBatch{.inputs = inputs, .weight = 1 / static_cast<double>(count)});
     for (auto& [name, view] : batch.inputs) {
       if (count == 1 || !engine_.model().spread_inputs.contains(name)) continue;
       if (view.shape.rank() == 0 || view.shape[0] % count)
-        throw Error(Code::invalid_argument, cat("the input ", quote(name), " is ", view.shape.text(), ", whose first size ",
-                                                count, " micro-batches do not divide"),
+        throw Error(Code::invalid_argument,
+                    cat("the input ", quote(name), " is ", view.shape.text(), ", whose first size ", count,
+                        " micro-batches do not divide"),
                     "give a batch that is a multiple of micro_batches times the mesh's data ranks");
       view.shape[0] /= count;
       view.data += k * view.bytes();
@@ -358,9 +361,10 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
   Evaluation out;
   double sum = 0;
   for (int64_t first = 0; first < data.size(); first += evaluation_batch) {
-    std::vector<Sample> samples;
+    std::vector<TrainingSample> samples;
     for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
-    const Evaluation some = evaluate(pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches()));
+    const Evaluation some =
+        evaluate(pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches()));
     sum += some.loss * static_cast<double>(some.targets);
     out.targets += some.targets;
   }

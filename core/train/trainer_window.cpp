@@ -25,10 +25,10 @@ void Trainer::take_window() {
   std::vector<GivenStep> given;
   std::vector<double> rates;
   for (int64_t i = 0, count = window_steps(); i < count; ++i) {
-    std::vector<Sample> samples;
+    std::vector<TrainingSample> samples;
     for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
-    given.push_back(as_batches(
-        pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches())));
+    given.push_back(
+        as_batches(pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches())));
     steps.push_back(given.back().batches);
     rates.push_back(options_.rate.at(first + i));
   }

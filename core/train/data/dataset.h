@@ -18,7 +18,7 @@ struct Document;
 
 /// A document, or a piece of one. Each id but the last is an input whose label is the next id, so n ids are n - 1
 /// tokens of a row. Valid as long as its data set.
-struct Sample {
+struct TrainingSample {
   std::span<const int32_t> ids;
   std::span<const uint8_t> counted;  ///< per id: whether it counts as a label; empty: all count
 
@@ -60,7 +60,7 @@ class Dataset {
   static Dataset of(const std::vector<Document>& documents, const DatasetOptions& options);
 
   int64_t size() const;
-  Sample operator[](int64_t index) const;
+  TrainingSample operator[](int64_t index) const;
   /// "line 12": where the sample begins, with the file's name.
   std::string where(int64_t index) const;
 

@@ -59,7 +59,8 @@ std::vector<ChatTurn> turns_of(const Json& messages) {
 
 Encoded encode_line(const DocumentEncoder& encoder, std::string_view line) {
   const Json object = Json::parse(line);
-  if (!object.is_object()) throw Error(Code::invalid_argument, "it is no JSON object", "one JSON object a line: {\"text\": \"...\"}");
+  if (!object.is_object())
+    throw Error(Code::invalid_argument, "it is no JSON object", "one JSON object a line: {\"text\": \"...\"}");
   const std::string *text = text_member(object, "text"), *prompt = text_member(object, "prompt"),
                     *completion = text_member(object, "completion");
   const bool chat = object.contains("messages");
@@ -213,7 +214,7 @@ void read_text(const Blob& file, const DatasetOptions& options, DatasetBuilder& 
 
 }  // namespace
 
-int64_t Sample::targets() const {
+int64_t TrainingSample::targets() const {
   if (counted.empty()) return inputs();
   return std::count(counted.begin() + 1, counted.end(), uint8_t{1});
 }
@@ -246,11 +247,11 @@ Dataset Dataset::of(const std::vector<Document>& documents, const DatasetOptions
 
 int64_t Dataset::size() const { return static_cast<int64_t>(state_->pieces.size()); }
 
-Sample Dataset::operator[](int64_t index) const {
+TrainingSample Dataset::operator[](int64_t index) const {
   if (state_->mapped) state_->mapped->check();
   const Piece& piece = state_->pieces[static_cast<size_t>(index)];
   const auto begin = static_cast<size_t>(piece.begin), length = static_cast<size_t>(piece.length);
-  Sample out{state_->ids.subspan(begin, length), {}};
+  TrainingSample out{state_->ids.subspan(begin, length), {}};
   if (!state_->counted.empty()) out.counted = std::span(state_->counted).subspan(begin, length);
   return out;
 }

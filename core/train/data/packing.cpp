@@ -56,8 +56,8 @@ RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t 
     return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)];
   });
   if (!order.empty() && lengths[static_cast<size_t>(order[0])] > row_tokens)
-    throw Error(Code::invalid_argument, cat("a sample has ", lengths[static_cast<size_t>(order[0])],
-                                            " tokens, a row at most ", row_tokens));
+    throw Error(Code::invalid_argument,
+                cat("a sample has ", lengths[static_cast<size_t>(order[0])], " tokens, a row at most ", row_tokens));
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const int64_t capacity = std::max<int64_t>(row_tokens * ranks, 1);
   const auto count = static_cast<int64_t>(lengths.size());
@@ -72,11 +72,11 @@ RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t 
   }
 }
 
-PackedRow fill_row(std::span<const Sample> samples, std::span<const int64_t> numbers) {
+PackedRow fill_row(std::span<const TrainingSample> samples, std::span<const int64_t> numbers) {
   PackedRow out;
   int32_t segment = 0;
   for (int64_t number : numbers) {
-    const Sample& sample = samples[static_cast<size_t>(number)];
+    const TrainingSample& sample = samples[static_cast<size_t>(number)];
     for (size_t i = 0; i + 1 < sample.ids.size(); ++i) {
       out.ids.push_back(sample.ids[i]);
       out.positions.push_back(static_cast<int32_t>(i));
@@ -122,10 +122,10 @@ void Places::pad(size_t count) {
   segments.resize(tokens.size(), -1);
 }
 
-PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks, int64_t at_least) {
+PackedStep pack_step(std::span<const TrainingSample> samples, int64_t row_tokens, int64_t ranks, int64_t at_least) {
   std::vector<int64_t> lengths;
   PackedStep out;
-  for (const Sample& sample : samples) {
+  for (const TrainingSample& sample : samples) {
     lengths.push_back(sample.inputs());
     out.tokens += sample.inputs();
     out.targets += sample.targets();

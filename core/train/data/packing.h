@@ -33,7 +33,7 @@ using RowPlan = std::vector<std::vector<std::vector<int64_t>>>;
 RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t ranks, int64_t at_least = 1);
 
 /// The samples of these numbers, in this order, as a row.
-PackedRow fill_row(std::span<const Sample> samples, std::span<const int64_t> numbers);
+PackedRow fill_row(std::span<const TrainingSample> samples, std::span<const int64_t> numbers);
 
 /// Positions of a row in attention, after each document got a prefix. All lists but the last have one element per
 /// position.
@@ -59,7 +59,8 @@ struct PackedStep {
   int64_t targets = 0;                       ///< counted labels: divisor of the sum of all rows' losses
 };
 /// `at_least`: micro-batches, as plan_rows.
-PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks, int64_t at_least = 1);
+PackedStep pack_step(std::span<const TrainingSample> samples, int64_t row_tokens, int64_t ranks,
+                     int64_t at_least = 1);
 
 /// Host documents of equal length, in order: `ids` and `labels` are i32 or i64 [n, s]; label -1 does not count.
 /// Default labels are the next ids. Throws Error(invalid_argument) for other tensors, and for documents that are

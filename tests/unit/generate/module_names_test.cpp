@@ -58,7 +58,7 @@ class PackedAdapters : public testing::TestWithParam<const char*> {
     return TrainingEngine(fixture_graph(GetParam()), World::get().options(DType::f32), options, pool_);
   }
   PackedRow row() const {
-    const std::vector<Sample> samples{{ids_, {}}};
+    const std::vector<TrainingSample> samples{{ids_, {}}};
     return fill_row(samples, std::vector<int64_t>{0});
   }
   const std::vector<int32_t> ids_{5, 9, 40, 7, 61, 33, 21, 8, 17, 50, 3};
@@ -115,7 +115,7 @@ TEST(ModuleNames, AreTheSameOfEveryExporter) {
       {"zoo/gptj/optimum18", "zoo/gptj/dynamo18"},    {"zoo/bloom/optimum18", "zoo/bloom/dynamo18"},
       {"zoo/llama/genai_fp32", "zoo/llama/dynamo23"}, {"zoo/gemma2/genai_fp32", "zoo/gemma2/dynamo18"}};
   const std::vector<int32_t> ids{5, 9, 40, 7, 61, 33, 21, 8, 17, 50, 3};
-  const std::vector<Sample> samples{{ids, {}}};
+  const std::vector<TrainingSample> samples{{ids, {}}};
   const PackedRow row = fill_row(samples, std::vector<int64_t>{0});
   ThreadPool pool(2);
   TrainingOptions options;

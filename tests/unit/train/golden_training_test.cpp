@@ -44,7 +44,7 @@ class GoldenTraining : public testing::TestWithParam<std::string> {
 
   double accumulate(TrainingEngine& engine) const {
     std::vector<std::vector<int32_t>> documents = family()["documents"];
-    std::vector<Sample> samples;
+    std::vector<TrainingSample> samples;
     for (const auto& document : documents) samples.push_back({document, {}});
     const PackedStep step = pack_step(samples, row_tokens, 1);
     double loss = 0;

@@ -114,7 +114,7 @@ std::vector<double> gradients(const char* fixture, DType dtype, Recompute how) {
   ThreadPool pool(2);
   TrainingEngine engine(fixture_graph(fixture), World::get().options(dtype), options, pool);
   const auto all = documents();
-  const PackedRow row = fill_row(std::vector<Sample>{{all[0], {}}, {all[1], {}}}, std::vector<int64_t>{0, 1});
+  const PackedRow row = fill_row(std::vector<TrainingSample>{{all[0], {}}, {all[1], {}}}, std::vector<int64_t>{0, 1});
   for (int step = 0; step < 2; ++step) {  // the first halves of adapters have gradients once the second are not zeros
     engine.accumulate({.rows = {row}, .weight = 1.0 / 28});
     if (step == 0) engine.update(1, 0.1);

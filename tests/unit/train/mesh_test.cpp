@@ -187,7 +187,7 @@ TEST(Dropout, EvaluationsHaveNone) {
   options.lora.dropout = 0.5;
   TrainingEngine engine(fixture_graph("llama-standard23"), World::get().options(), options, pool);
   const auto all = documents();
-  const std::vector<Sample> samples{{all[0], {}}, {all[1], {}}};
+  const std::vector<TrainingSample> samples{{all[0], {}}, {all[1], {}}};
   const PackedRow row = fill_row(samples, std::vector<int64_t>{0, 1});
   double before = 0;
   for (int step = 0; step < 3; ++step) {

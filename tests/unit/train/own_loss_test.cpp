@@ -163,7 +163,7 @@ TEST_P(OwnLoss, RefusesWhatItCannotTake) {
     given[first].shape[0] = 2;
     expect_error([&] { one->step(given); }, Code::invalid_argument);
     const std::vector<int32_t> ids{1, 2, 3};
-    const Sample sample{ids, {}};
+    const TrainingSample sample{ids, {}};
     expect_error([&] { one->step(pack_step({&sample, 1}, 8, 1)); }, Code::invalid_argument, "own inputs");
     EXPECT_EQ(one->evaluate(inputs()).loss, before) << "nothing has changed, and the ranks live";
   }

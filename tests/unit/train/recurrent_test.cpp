@@ -83,7 +83,7 @@ TEST(Recurrences, PackedDocumentsAreKeptApart) {
         alone(model.graph, World::get().options(DType::f64), options, pool);
     const auto all_documents =
         documents(static_cast<int32_t>(std::min<int64_t>(97, packed.model().decoder.vocabulary)));
-    std::vector<Sample> samples;
+    std::vector<TrainingSample> samples;
     for (const auto& document : all_documents) samples.push_back({document, {}});
     std::vector<int64_t> numbers;
     double loss = 0;

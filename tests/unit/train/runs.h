@@ -120,7 +120,7 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
     before.emplace(one.key, copy(array));
   }
   const auto all = documents(static_cast<int32_t>(std::min<int64_t>(97, engine.model().decoder.vocabulary)));
-  std::vector<Sample> samples;
+  std::vector<TrainingSample> samples;
   for (const auto& document : all) samples.push_back({document, {}});
   Outcome out;
   const double rate = options.optimizer.kind == OptimizerKind::sgd ? 0.5 : 1e-3;

@@ -250,7 +250,7 @@ TEST_F(Training, EvaluationIsTheMeanOverAllTargets) {
   const Dataset data = counting(70);  // more than are evaluated at once
   double sum = 0;
   for (int64_t i = 0; i < data.size(); ++i) {
-    const Sample sample = data[i];
+    const TrainingSample sample = data[i];
     sum += trainer->engine().evaluate({.rows = {fill_row({&sample, 1}, std::vector<int64_t>{0})}});
   }
   const Trainer::Evaluation all = trainer->evaluate(data);

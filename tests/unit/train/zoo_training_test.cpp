@@ -43,7 +43,7 @@ TEST(Zoo, AdaptersOfEveryDecoderLearn) {
   };
   ThreadPool pool(2);
   const auto all = documents();
-  const PackedRow row = fill_row(std::vector<Sample>{{all[0], {}}, {all[1], {}}}, std::vector<int64_t>{0, 1});
+  const PackedRow row = fill_row(std::vector<TrainingSample>{{all[0], {}}, {all[1], {}}}, std::vector<int64_t>{0, 1});
   const double weight = 1.0 / 28;
   for (const ZooModel& model : zoo()) {
     SCOPED_TRACE(model.name);

@@ -25,7 +25,7 @@ TrainingOptions adapting(const Texts& targets) {
 }
 
 PackedStep step_of(const TrainingEngine& engine) {
-  std::vector<Sample> samples;
+  std::vector<TrainingSample> samples;
   const auto all = documents();
   for (const auto& document : all) samples.push_back({document, {}});
   return pack_step(samples, row_tokens, engine.data_ranks());

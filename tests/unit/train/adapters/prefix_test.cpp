@@ -36,7 +36,7 @@ class Prefixes : public testing::TestWithParam<std::string> {
   std::string directory() const { return prefix_directory(GetParam()); }
 
   double accumulate(TrainingEngine& engine) const {
-    std::vector<Sample> samples;
+    std::vector<TrainingSample> samples;
     const std::vector<std::vector<int32_t>> documents = prefix_family(GetParam())["documents"];
     for (const auto& document : documents) samples.push_back({document, {}});
     const PackedStep step = pack_step(samples, prefix_row_tokens, engine.data_ranks());
@@ -134,7 +134,7 @@ TEST_P(PrefixesOnMeshes, HaveLossesOfTheHost) {
   options.host_loss = true;
   const auto engine = this->engine(options);
   const std::vector<int32_t> document = prefix_family(GetParam())["documents"][0];
-  const std::vector<Sample> samples{{document, {}}};
+  const std::vector<TrainingSample> samples{{document, {}}};
   const PackedRow row = fill_row(samples, std::vector<int64_t>{0});
   const Tensor got = engine->logits({&row, 1}), want = prefix_golden(GetParam(), "logits");
   float largest = 0, error = 0;

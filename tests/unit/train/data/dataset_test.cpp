@@ -18,8 +18,8 @@ using test::expect_error;
 using test::Folder;
 using Ids = std::vector<int32_t>;
 
-Ids ids_of(const Sample& sample) { return {sample.ids.begin(), sample.ids.end()}; }
-Ids labels_of(const Sample& sample) {
+Ids ids_of(const TrainingSample& sample) { return {sample.ids.begin(), sample.ids.end()}; }
+Ids labels_of(const TrainingSample& sample) {
   Ids out;
   for (size_t i = 0; i + 1 < sample.ids.size(); ++i) out.push_back(sample.label(i));
   return out;
@@ -56,7 +56,7 @@ class Data : public testing::Test {
     return out;
   }
   /// The text of what counts.
-  std::string counted(const Sample& sample) const {
+  std::string counted(const TrainingSample& sample) const {
     Ids labels = labels_of(sample);
     std::erase(labels, -1);
     return tokenizer_.decode(labels, false);
@@ -274,7 +274,7 @@ TEST_F(Data, PlainTextIsAStreamInPieces) {
 TEST_F(Data, LongDocumentsAreCutIfThatIsAllowed) {
   const std::string text = "{\"prompt\": \"the river and\", \"completion\": \"the sea and the river\"}\n";
   const Dataset uncut = read("a.jsonl", text);
-  const Sample one = uncut[0];
+  const TrainingSample one = uncut[0];
   const Ids all = ids_of(one), labels = labels_of(one);
   const Dataset data = read("a.jsonl", text, {.seq = 3, .cut_long = true});
   EXPECT_EQ(data.targets(), one.targets());

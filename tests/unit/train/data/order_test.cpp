@@ -95,7 +95,7 @@ TEST(SampleOrder, IsUniform) {
 /// Documents whose ids tell them apart, some of whose ids count.
 struct Made {
   std::vector<Document> documents;
-  std::vector<Sample> samples;
+  std::vector<TrainingSample> samples;
 };
 
 Made make_samples(std::mt19937& random, size_t count, int64_t longest) {
@@ -133,7 +133,7 @@ TEST(Packing, KeepsEveryDocumentWholeAndOnce) {
         for (size_t at = 0; at < row.ids.size();) {
           const int32_t number = row.ids[at] / 1000;
           EXPECT_TRUE(seen.insert(number).second) << "document " << number << " is there twice";
-          const Sample& sample = made.samples[static_cast<size_t>(number)];
+          const TrainingSample& sample = made.samples[static_cast<size_t>(number)];
           for (size_t i = 0; i + 1 < sample.ids.size(); ++i, ++at) {
             ASSERT_LT(at, row.ids.size());
             EXPECT_EQ(row.ids[at], sample.ids[i]);

@@ -23,7 +23,7 @@ std::vector<std::vector<MicroBatch>> window_of(int64_t micro_batches, int64_t fi
       MicroBatch& batch = batches.emplace_back();
       for (int64_t data = 0; data < data_ranks; ++data) {
         const auto number = static_cast<size_t>(first + (step * micro_batches + k) * data_ranks + data) % all.size();
-        const Sample sample{all[number], {}};
+        const TrainingSample sample{all[number], {}};
         const std::vector<int64_t> numbers{0};
         batch.rows.push_back(fill_row({&sample, 1}, numbers));
         targets += batch.rows.back().tokens();

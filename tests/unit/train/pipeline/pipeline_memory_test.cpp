@@ -37,7 +37,7 @@ int64_t expect_planned_bytes(const Graph& graph, const std::string& schedule, in
   ThreadPool pool(2);
   TrainingEngine engine(graph, compile, options, pool);
   const auto all = documents(11);
-  std::vector<Sample> samples;
+  std::vector<TrainingSample> samples;
   for (const auto& document : all) samples.push_back({document, {}});
   const PackedStep packed = pack_step(samples, row_tokens, 1, memory_batches);
   EXPECT_EQ(packed.rows.size(), static_cast<size_t>(memory_batches));

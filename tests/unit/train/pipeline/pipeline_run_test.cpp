@@ -153,7 +153,7 @@ TEST_F(PipelineRun, LossesOfTargets) {
     options.pipeline.schedule = schedule;
     TrainingEngine engine(graph_, compile(mesh), options, pool_);
     const auto all = documents(11);
-    std::vector<Sample> samples;
+    std::vector<TrainingSample> samples;
     for (const auto& document : all) samples.push_back({document, {}});
     const PackedStep packed = pack_step(samples, row_tokens, 1, 8);
     std::vector<MicroBatch> batches;
