@@ -25,7 +25,8 @@ namespace {
 // The passes in order. A plain graph keeps the meaning of each of the file's ops: constants and sizes are computed, layouts change,
 // and ops run together.
 constexpr Pass plain_passes[] = {
-    {"fold", fold},  // constants; shape arithmetic as symbolic sizes
+    {"in_codes", in_codes},  // what is between DequantizeLinear and QuantizeLinear
+    {"fold", fold},          // constants; shape arithmetic as symbolic sizes
     {"spell_fused", spell_fused},      // ops of com.microsoft whose steps have faster kernels
     {"in_f32", in_f32},                // ops of 16 bits whose fast kernels are of 32
     {"attend", attend},                // products, softmax and products

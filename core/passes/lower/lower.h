@@ -11,6 +11,7 @@
 namespace plait {
 
 void fuse(Graph& graph, PassContext& context);
+void in_codes(Graph& graph, PassContext& context);
 void in_f32(Graph& graph, PassContext& context);
 void attend(Graph& graph, PassContext& context);
 void channels_last(Graph& graph, PassContext& context);

@@ -375,6 +375,76 @@ TEST(PlainPasses, BlockOfExportersIsFused) {
 }
 
 /// Codes between convolutions keep the layout of these, but for those with a scale for each channel.
+/// Convolutions and products on codes round once where those on numbers round the same sums in f32: a step apart at most.
+TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
+  struct Net {
+    DType x, w;
+    bool channels, bias;
+    std::string after;  ///< "", or "Relu"
+    double zero;        ///< of the results
+    int integers;       ///< ops on codes
+  };
+  const Net nets[] = {{DType::u8, DType::i8, true, true, "Relu", 0, 3},
+                      {DType::u8, DType::u8, false, false, "", 100, 3},
+                      {DType::i8, DType::i8, true, true, "Relu", -128, 3},
+                      {DType::i8, DType::i8, false, true, "Relu", 3, 2}};
+  uint32_t seed = 0;
+  for (const Net& net : nets) {
+    SCOPED_TRACE(cat(dtype_name(net.x), " ", dtype_name(net.w), " ", net.after, " ", net.zero));
+    Graph graph;
+    const ValueId x = graph.add_value("x", {DType::f32, Dims{Dim(2), Dim(4), Dim(9), Dim(9)}});
+    graph.inputs = {x};
+    auto op = [&](const std::string& name, std::vector<ValueId> inputs, const char* key = nullptr,
+                  Attribute value = {}) {
+      Attributes how;
+      if (key) how.set(key, std::move(value));
+      return graph.add_node(name, std::move(inputs), 1, std::move(how)).outputs[0];
+    };
+    auto number = [&](DType dtype, double value) { return graph.add_constant(tensor(dtype, {}, {value})); };
+    auto through = [&](ValueId value, double scale, double zero) {
+      const ValueId codes = op("QuantizeLinear", {value, number(DType::f32, scale), number(net.x, zero)});
+      return op("DequantizeLinear", {codes, number(DType::f32, scale), number(net.x, zero)});
+    };
+    auto weight = [&](const Shape& shape, int64_t axis, const Tensor& scale) {
+      Tensor codes =
+          random_tensor(net.w, shape, ++seed, net.w == DType::u8 ? 0 : -128, net.w == DType::u8 ? 256 : 128);
+      return op("DequantizeLinear", {graph.add_constant(std::move(codes)), graph.add_constant(scale)}, "axis", axis);
+    };
+    const Tensor scale = random_tensor(DType::f32, net.channels ? Shape{6} : Shape{}, ++seed, 0.001, 0.01);
+    ValueId bias = no_value;
+    if (net.bias) {
+      Tensor of_sums(DType::f32, scale.shape());
+      for (int64_t i = 0; i < scale.elements(); ++i) of_sums.as<float>()[i] = scale.as<float>()[i] * 0.02f;
+      bias = op("DequantizeLinear",
+                {graph.add_constant(random_tensor(DType::i32, {6}, ++seed, -900, 900)), graph.add_constant(of_sums)},
+                "axis", int64_t{0});
+    }
+    std::vector<ValueId> operands{through(x, 0.02, net.x == DType::u8 ? 128 : 5), weight({6, 4, 3, 3}, 0, scale)};
+    if (net.bias) operands.push_back(bias);
+    ValueId y = op("Conv", operands, "pads", Ints{1, 1, 1, 1});
+    if (!net.after.empty()) y = op(net.after, {y});
+    y = through(y, 0.03, net.zero);
+    const ValueId rows = op("Reshape", {y, graph.add_constant(Tensor::of_ints(Ints{108, 9}))});
+    const ValueId again = through(rows, 0.05, 7);
+    const Tensor columns = random_tensor(DType::f32, net.channels ? Shape{5} : Shape{}, ++seed, 0.001, 0.01);
+    const ValueId product = op("MatMul", {again, weight({9, 5}, 1, columns)});
+    graph.outputs = {y, through(op("MatMul", {again, weight({9, 5}, 1, columns)}), 0.01, 9),
+                     op("Sqrt", {op("Abs", {product})})};
+    std::vector<std::string> ops;
+    const Tensor input = random_tensor(DType::f32, {2, 4, 9, 9}, ++seed, -2, 2);
+    const std::vector<Tensor> plain = run(graph, input, {"in_codes"}), codes = run(graph, input, {}, &ops);
+    const std::vector<std::string> on_codes{"QLinearConv", "QLinearMatMul", "MatMulInteger"};
+    EXPECT_EQ(
+        std::count_if(ops.begin(), ops.end(),
+                      [&](const std::string& one) { return std::ranges::find(on_codes, one) != on_codes.end(); }),
+        net.integers);
+    test::expect_near(codes[0], plain[0], 0, 0.0301);
+    // The products read what may be a step of 0.05 off.
+    test::expect_near(codes[1], plain[1], 0, 0.2);
+    test::expect_near(codes[2], plain[2], 0, 0.5);
+  }
+}
+
 TEST(PlainPasses, CodesHaveChannelsLast) {
   for (bool by_channel : {false, true}) {
     Graph graph;
