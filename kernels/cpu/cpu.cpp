@@ -36,6 +36,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_rows(table, isa);
     add_moves(table, isa);
     add_elementwise(table, isa);
+    add_comparisons(table, isa);
     add_steps(table, isa);
     add_matmul(table, isa);
     add_integer_products(table, isa);

@@ -60,12 +60,26 @@ void move_rows(const TensorView& in, const TensorView& out, const Offsets& offse
   });
 }
 
+/// Short rows are joined with those next to them.
+void join_rows(Offsets& offsets) {
+  constexpr size_t short_row = 64, most = 4096;
+  while (offsets.size() > 1 && offsets.back().size() < short_row &&
+         offsets.back().size() * offsets[offsets.size() - 2].size() <= most) {
+    const std::vector<int64_t> last = std::move(offsets.back());
+    offsets.pop_back();
+    std::vector<int64_t> joined;
+    for (int64_t before : offsets.back())
+      for (int64_t offset : last) joined.push_back(before == outside || offset == outside ? outside : before + offset);
+    offsets.back() = std::move(joined);
+  }
+}
+
 /// An output element with any `outside` among its offsets gets `fill`. Bands of rows are distributed over the pool.
-void move(const KernelCall& call, const TensorView& in, const TensorView& out, const Offsets& offsets,
-          uint64_t fill = 0) {
+void move(const KernelCall& call, const TensorView& in, const TensorView& out, Offsets offsets, uint64_t fill = 0) {
   int64_t count = out.elements();
   if (count == 0) return;
   if (offsets.empty()) return copy_elements(in, 0, out, 0, 1);
+  join_rows(offsets);
   const std::vector<int64_t>& last = offsets.back();
   auto width = static_cast<int64_t>(last.size()), rows = count / width;
   bool contiguous = true;

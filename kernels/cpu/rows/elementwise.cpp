@@ -3,14 +3,14 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "kernels/cpu/rows/broadcast.h"
 #include "kernels/cpu/rows/elementwise_loops.h"
 #include "kernels/cpu/rows/register.h"
-#include "kernels/cpu/simd/share.h"
 
 namespace plait::cpu {
 namespace {
 
-constexpr int64_t grain = 1024;  ///< elements: shares begin at multiples of it
+constexpr int64_t grain = broadcast_grain;  ///< elements: shares begin at multiples of it
 
 /// Steps of a transcendental function or a division cost several of a move.
 constexpr int64_t unary_cost(Unary f) { return f == Unary::relu || f == Unary::neg ? 1 : 8; }
@@ -25,63 +25,12 @@ KernelStatus run_unary(const KernelCall& call) {
   return {};
 }
 
-/// The dimensions of a broadcast, merged if both operands traverse them alike: sizes, and steps in elements of a and
-/// b (0 for broadcast). The last dimension has steps 0 or 1.
-struct Broadcast {
-  int rank = 0;
-  int64_t sizes[Shape::max_rank] = {}, a_steps[Shape::max_rank] = {}, b_steps[Shape::max_rank] = {};
-
-  Broadcast(const Shape& a, const Shape& b, const Shape& y) {
-    int64_t a_step = 1, b_step = 1;
-    for (int i = 1; i <= y.rank(); ++i) {  // from the back
-      int64_t size = y.back(i), in_a = i <= a.rank() ? a.back(i) : 1, in_b = i <= b.rank() ? b.back(i) : 1;
-      if (size != 1) prepend(size, in_a == 1 ? 0 : a_step, in_b == 1 ? 0 : b_step);
-      a_step *= in_a, b_step *= in_b;
-    }
-    if (rank == 0) prepend(1, 0, 0);
-    std::reverse(sizes, sizes + rank);
-    std::reverse(a_steps, a_steps + rank);
-    std::reverse(b_steps, b_steps + rank);
-  }
-  int64_t inner() const { return sizes[rank - 1]; }
-
- private:
-  void prepend(int64_t size, int64_t a_step, int64_t b_step) {
-    int last = rank - 1;
-    auto continues = [&](const int64_t* steps, int64_t step) {
-      return steps[last] == 0 ? step == 0 : step == steps[last] * sizes[last];
-    };
-    if (rank && continues(a_steps, a_step) && continues(b_steps, b_step)) {
-      sizes[last] *= size;
-      return;
-    }
-    sizes[rank] = size, a_steps[rank] = a_step, b_steps[rank] = b_step;
-    ++rank;
-  }
-};
-
 template <Isa isa, Binary f>
 KernelStatus run_binary(const KernelCall& call) {
   const TensorView &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
-  const int64_t count = y.elements();
-  if (count == 0) return {};
-  const Broadcast shape(a.shape, b.shape, y.shape);
-  const int64_t inner = shape.inner();
-  const int last = shape.rank - 1;
-  // Ranges of elements that start anywhere, also within rows.
-  share_ranges(call.pool, count, grain, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end;) {
-      int64_t row = i / inner, column = i % inner, n = std::min(inner - column, end - i), a_at = 0, b_at = 0;
-      for (int axis = last - 1; axis >= 0; --axis) {
-        int64_t index = row % shape.sizes[axis];
-        row /= shape.sizes[axis];
-        a_at += index * shape.a_steps[axis], b_at += index * shape.b_steps[axis];
-      }
-      a_at += column * shape.a_steps[last], b_at += column * shape.b_steps[last];
-      elementwise_loops(isa).binary[static_cast<int>(f)](
-          a.as<float>() + a_at, shape.a_steps[last], b.as<float>() + b_at, shape.b_steps[last], y.as<float>() + i, n);
-      i += n;
-    }
+  const auto loop = elementwise_loops(isa).binary[static_cast<int>(f)];
+  each_run(call.pool, a.shape, b.shape, y.shape, [&](const BroadcastRun& run) {
+    loop(a.as<float>() + run.a, run.a_step, b.as<float>() + run.b, run.b_step, y.as<float>() + run.y, run.count);
   });
   return {};
 }
@@ -117,7 +66,8 @@ KernelStatus run_cast(const KernelCall& call) {
 }
 
 bool is_narrow(DType dtype) {
-  return dtype == DType::boolean || dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i32 || dtype == DType::i64;
+  return dtype == DType::boolean || dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i32 ||
+         dtype == DType::i64;
 }
 bool accepts_widening(const NodeInfo& node) {
   return is_narrow(node.inputs[0].dtype) && node.outputs[0].dtype == DType::f32;

@@ -7,6 +7,7 @@ namespace plait::cpu {
 
 void add_rows(KernelTable& table, Isa isa);
 void add_elementwise(KernelTable& table, Isa isa);
+void add_comparisons(KernelTable& table, Isa isa);
 void add_steps(KernelTable& table, Isa isa);
 void add_normalize_back(KernelTable& table, Isa isa);
 void add_scatter_back(KernelTable& table, Isa isa);

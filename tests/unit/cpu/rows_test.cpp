@@ -171,5 +171,31 @@ TEST(CpuElementwise, CastsRoundToNearestEven) {
     }
 }
 
+/// Runs, scalars on either side, and rows and columns that broadcast; numbers that are equal, and NaN.
+TEST(CpuComparisons, EqualReference) {
+  const std::pair<Shape, Shape> shapes[] = {{{3, 700}, {3, 700}}, {{5, 1, 33}, {4, 33}}, {{2000}, {}},  {{}, {77}},
+                                            {{6, 1}, {6, 129}},   {{2, 3, 1}, {1, 5}},   {{0, 4}, {4}}, {{1}, {1}}};
+  for (const auto& [a, b] : shapes) {
+    Shape y;
+    for (int i = std::max(a.rank(), b.rank()); i > 0; --i) {
+      const int64_t in_a = i <= a.rank() ? a.back(i) : 1, in_b = i <= b.rank() ? b.back(i) : 1;
+      y.push_back(in_a == 1 ? in_b : in_a);
+    }
+    for (const DType dtype : {DType::f32, DType::i32, DType::i64})
+      for (const char* op : {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}) {
+        SCOPED_TRACE(cat(op, " ", dtype_name(dtype), " ", a.text(), " ", b.text()));
+        Tensor left = random_tensor(DType::i32, a, 1, -3, 4), right = random_tensor(DType::i32, b, 2, -3, 4);
+        Tensor x(dtype, a), z(dtype, b);
+        for (int64_t i = 0; i < x.elements(); ++i) set_element(x, i, element(left, i));
+        for (int64_t i = 0; i < z.elements(); ++i) set_element(z, i, element(right, i));
+        if (dtype == DType::f32 && x.elements() > 1) set_element(x, 1, NAN);
+        expect_reference(op, {}, {x, z}, {{DType::boolean, y}}, 0, 0, 3);
+      }
+    for (const char* op : {"And", "Or"})
+      expect_reference(op, {}, {random_tensor(DType::boolean, a, 3, 0, 2), random_tensor(DType::boolean, b, 4, 0, 2)},
+                       {{DType::boolean, y}}, 0, 0, 3);
+  }
+}
+
 }  // namespace
 }  // namespace plait::test
