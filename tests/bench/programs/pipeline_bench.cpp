@@ -192,7 +192,7 @@ Json memory_of(const TrainingEngine& engine, const Json& job) {
 
 Json steps_of(TrainingEngine& engine, const Json& job, World* world) {
   const std::vector<std::vector<int32_t>> documents = documents_of(job);
-  std::vector<Sample> samples;
+  std::vector<TrainingSample> samples;
   for (const std::vector<int32_t>& document : documents) samples.push_back({document, {}});
   const int64_t ranks = engine.data_ranks();
   const PackedStep packed = pack_step(samples, row_tokens_of(job, ranks), ranks, job.at("micro_batches"));
