@@ -33,7 +33,7 @@ const Tokenizer& tokenizer() {
 }
 
 void check(const Dataset& data, const DatasetOptions& options) {
-  std::vector<Sample> samples;
+  std::vector<TrainingSample> samples;
   int64_t targets = 0;
   for (int64_t i = 0; i < data.size(); ++i) {
     samples.push_back(data[i]);
