@@ -377,7 +377,6 @@ TEST(Scheduler, ClosingEndsTheStep) {
 
 TEST(Scheduler, DroppedRequestsGiveTheirPagesBack) {
   auto one = scheduler("llama-standard23");
-  int64_t pages = 0;
   for (int i = 0; i < 20; ++i) {
     RequestOptions request;
     request.prompt = prompt(60, static_cast<uint32_t>(i));
@@ -385,9 +384,11 @@ TEST(Scheduler, DroppedRequestsGiveTheirPagesBack) {
     auto running = one->submit(std::move(request));
     running->next(1s);
   }
-  for (int wait = 0; wait < 500 && (one->stats().running || one->stats().waiting); ++wait)
+  // The last one's are free once the step that it was in has ended.
+  const int64_t pages = one->stats().engine.pages;
+  for (int wait = 0; wait < 5000 && (one->stats().running || one->stats().engine.pages_free != pages); ++wait)
     std::this_thread::sleep_for(2ms);
-  pages = one->stats().engine.pages;
+  EXPECT_EQ(one->stats().waiting, 0);
   EXPECT_EQ(one->stats().engine.pages_free, pages);
 }
 
