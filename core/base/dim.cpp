@@ -27,58 +27,82 @@ std::optional<SymbolId> SymbolTable::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Dim::Dim(int64_t constant) {
-  if (constant) terms_.push_back({constant, {}});
-}
-
-Dim Dim::symbol(SymbolId id) {
-  Dim out;
-  out.terms_.push_back({1, {id}});
-  return out;
-}
-
-int64_t Dim::constant() const {
-  PLAIT_ASSERT(is_constant());
-  return terms_.empty() ? 0 : terms_[0].coefficient;
-}
-
-std::optional<SymbolId> Dim::single_symbol() const {
-  if (terms_.size() == 1 && terms_[0].coefficient == 1 && terms_[0].symbols.size() == 1) return terms_[0].symbols[0];
-  return std::nullopt;
-}
-
-std::optional<Dim::Multiple> Dim::single_multiple() const {
-  if (terms_.size() != 1 || terms_[0].symbols.size() != 1 || terms_[0].coefficient < 1) return std::nullopt;
-  return Multiple{terms_[0].coefficient, terms_[0].symbols[0]};
-}
-
-std::vector<SymbolId> Dim::symbols() const {
-  std::vector<SymbolId> out;
-  for (const Term& term : terms_) out.insert(out.end(), term.symbols.begin(), term.symbols.end());
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
-}
+using Terms = std::vector<Dim::Term>;
 
 static int64_t saturated(__int128 value) {
   constexpr int64_t most = std::numeric_limits<int64_t>::max();
   return value > most ? most : value < -most ? -most : static_cast<int64_t>(value);
 }
+static int64_t sum_of(int64_t a, int64_t b) { return saturated(static_cast<__int128>(a) + b); }
+static int64_t product_of(int64_t a, int64_t b) { return saturated(static_cast<__int128>(a) * b); }
+
+static void add(Terms& terms, Dim::Term term) {
+  auto place = std::lower_bound(terms.begin(), terms.end(), term,
+                                [](const Dim::Term& a, const Dim::Term& b) { return a.symbols < b.symbols; });
+  if (place == terms.end() || place->symbols != term.symbols) {
+    if (term.coefficient) terms.insert(place, std::move(term));
+    return;
+  }
+  place->coefficient = sum_of(place->coefficient, term.coefficient);
+  if (place->coefficient == 0) terms.erase(place);
+}
+
+Dim Dim::of(Terms terms) {
+  if (terms.empty()) return {};
+  if (terms.size() == 1 && terms[0].symbols.empty()) return terms[0].coefficient;
+  Dim out;
+  out.terms_ = std::make_shared<const Terms>(std::move(terms));
+  return out;
+}
+
+Dim Dim::symbol(SymbolId id) { return of({{1, {id}}}); }
+
+Terms Dim::terms() const {
+  if (terms_) return *terms_;
+  return constant_ ? Terms{{constant_, {}}} : Terms{};
+}
+
+int64_t Dim::constant() const {
+  PLAIT_ASSERT(is_constant());
+  return constant_;
+}
+
+std::optional<SymbolId> Dim::single_symbol() const {
+  const std::optional<Multiple> out = single_multiple();
+  return out && out->factor == 1 ? std::optional(out->symbol) : std::nullopt;
+}
+
+std::optional<Dim::Multiple> Dim::single_multiple() const {
+  if (!terms_ || terms_->size() != 1) return std::nullopt;
+  const Term& term = terms_->front();
+  if (term.symbols.size() != 1 || term.coefficient < 1) return std::nullopt;
+  return Multiple{term.coefficient, term.symbols[0]};
+}
+
+std::vector<SymbolId> Dim::symbols() const {
+  std::vector<SymbolId> out;
+  if (!terms_) return out;
+  for (const Term& term : *terms_) out.insert(out.end(), term.symbols.begin(), term.symbols.end());
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
 
 int64_t Dim::evaluate(std::span<const int64_t> values) const {
+  if (!terms_) return constant_;
   int64_t sum = 0;
-  for (const Term& term : terms_) {
+  for (const Term& term : *terms_) {
     int64_t product = term.coefficient;
-    for (SymbolId id : term.symbols)
-      product = saturated(static_cast<__int128>(product) * values[static_cast<size_t>(id)]);
-    sum = saturated(static_cast<__int128>(sum) + product);
+    for (SymbolId id : term.symbols) product = product_of(product, values[static_cast<size_t>(id)]);
+    sum = sum_of(sum, product);
   }
   return sum;
 }
 
 Dim Dim::substitute(SymbolId id, const Dim& by) const {
+  if (!terms_) return *this;
   Dim out;
-  for (const Term& term : terms_) {
+  for (const Term& term : *terms_) {
     Dim part(term.coefficient);
     for (SymbolId symbol : term.symbols) part = part * (symbol == id ? by : Dim::symbol(symbol));
     out = out + part;
@@ -86,47 +110,41 @@ Dim Dim::substitute(SymbolId id, const Dim& by) const {
   return out;
 }
 
-void Dim::add(Term term) {
-  auto place = std::lower_bound(terms_.begin(), terms_.end(), term,
-                                [](const Term& a, const Term& b) { return a.symbols < b.symbols; });
-  if (place == terms_.end() || place->symbols != term.symbols) {
-    if (term.coefficient) terms_.insert(place, std::move(term));
-    return;
-  }
-  place->coefficient = saturated(static_cast<__int128>(place->coefficient) + term.coefficient);
-  if (place->coefficient == 0) terms_.erase(place);
-}
-
 std::optional<Dim> Dim::plus(const Dim& other) const {
-  if (terms_.size() + other.terms_.size() > max_terms) return std::nullopt;
-  Dim out = *this;
-  for (const Term& term : other.terms_) out.add(term);
-  return out;
+  if (!terms_ && !other.terms_) return sum_of(constant_, other.constant_);
+  if (term_count() + other.term_count() > max_terms) return std::nullopt;
+  Terms out = terms();
+  for (Term& term : other.terms()) add(out, std::move(term));
+  return of(std::move(out));
 }
 
 size_t Dim::degree() const {
   size_t out = 0;
-  for (const Term& term : terms_) out = std::max(out, term.symbols.size());
+  if (terms_)
+    for (const Term& term : *terms_) out = std::max(out, term.symbols.size());
   return out;
 }
 
 std::optional<Dim> Dim::times(const Dim& other) const {
-  if (terms_.size() * other.terms_.size() > max_terms || degree() + other.degree() > max_degree) return std::nullopt;
-  Dim out;
-  for (const Term& a : terms_)
-    for (const Term& b : other.terms_) {
-      Term term{saturated(static_cast<__int128>(a.coefficient) * b.coefficient), a.symbols};
+  if (!terms_ && !other.terms_) return product_of(constant_, other.constant_);
+  if (*this == Dim(1)) return other;
+  if (other == Dim(1)) return *this;
+  if (term_count() * other.term_count() > max_terms || degree() + other.degree() > max_degree) return std::nullopt;
+  Terms out;
+  for (const Term& a : terms())
+    for (const Term& b : other.terms()) {
+      Term term{product_of(a.coefficient, b.coefficient), a.symbols};
       term.symbols.insert(term.symbols.end(), b.symbols.begin(), b.symbols.end());
       std::sort(term.symbols.begin(), term.symbols.end());
-      out.add(std::move(term));
+      add(out, std::move(term));
     }
-  return out;
+  return of(std::move(out));
 }
 
 Dim Dim::checked(std::optional<Dim> result, const char* what, const Dim& other) const {
   if (result) return std::move(*result);
   throw Error(Code::unsupported,
-              cat("a size is the ", what, " of polynomials of ", terms_.size(), " and ", other.terms_.size(),
+              cat("a size is the ", what, " of polynomials of ", term_count(), " and ", other.term_count(),
                   " terms, of degree ", degree(), " and ", other.degree()),
               cat("export the model with sizes of at most ", max_terms, " terms of ", max_degree, " symbols"));
 }
@@ -138,21 +156,21 @@ Dim Dim::operator-(const Dim& other) const { return *this + other * Dim(-1); }
 Dim Dim::operator*(const Dim& other) const { return checked(times(other), "product", other); }
 
 std::optional<Dim> Dim::divided(const Dim& by) const {
-  if (by.terms_.empty()) return std::nullopt;
+  if (by == Dim(0)) return std::nullopt;
   if (*this == by) return Dim(1);
-  if (by.terms_.size() > 1) {
+  const Terms divisors = by.terms();
+  if (divisors.size() > 1) {
     // Long division by the leading terms; exact or nothing. Graded order (degree first, then symbols), because only an
     // order that multiplication keeps makes the leading term of a product the product of the leading terms.
     auto leading = [](const Dim& dim) {
-      Dim out;
-      out.terms_.push_back(*std::max_element(dim.terms_.begin(), dim.terms_.end(), [](const Term& a, const Term& b) {
+      const Terms terms = dim.terms();
+      return of({*std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& b) {
         return std::pair(a.symbols.size(), a.symbols) < std::pair(b.symbols.size(), b.symbols);
-      }));
-      return out;
+      })});
     };
     Dim rest = *this, quotient;
     const Dim lead = leading(by);
-    for (int step = 0; !rest.terms_.empty(); ++step) {
+    for (int step = 0; rest != Dim(0); ++step) {
       auto part = leading(rest).divided(lead);
       if (!part || step > 64) return std::nullopt;
       const std::optional<Dim> known = quotient.plus(*part), covered = part->times(Dim(-1))->times(by);
@@ -163,21 +181,25 @@ std::optional<Dim> Dim::divided(const Dim& by) const {
     }
     return quotient;
   }
-  const Term& divisor = by.terms_[0];
-  Dim out;
-  for (const Term& term : terms_) {
-    if (term.coefficient % divisor.coefficient) return std::nullopt;
+  const Term& divisor = divisors[0];
+  Terms out;
+  for (const Term& term : terms()) {
+    if (term.coefficient < -std::numeric_limits<int64_t>::max() || term.coefficient % divisor.coefficient)
+      return std::nullopt;
     if (!std::includes(term.symbols.begin(), term.symbols.end(), divisor.symbols.begin(), divisor.symbols.end()))
       return std::nullopt;
     Term part{term.coefficient / divisor.coefficient, {}};
     std::set_difference(term.symbols.begin(), term.symbols.end(), divisor.symbols.begin(), divisor.symbols.end(),
                         std::back_inserter(part.symbols));
-    out.add(std::move(part));
+    add(out, std::move(part));
   }
-  return out;
+  return of(std::move(out));
 }
 
-bool Dim::operator==(const Dim& other) const { return terms_ == other.terms_; }
+bool Dim::operator==(const Dim& other) const {
+  if (!terms_ || !other.terms_) return !terms_ && !other.terms_ && constant_ == other.constant_;
+  return terms_ == other.terms_ || *terms_ == *other.terms_;
+}
 
 static bool is_identifier(std::string_view name) {
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return false;
@@ -191,7 +213,7 @@ std::string Dim::text(const SymbolTable& table) const {
   // in the order of numbers would not read back to itself.
   std::vector<std::pair<std::vector<std::string>, int64_t>> terms;
   int64_t rest = 0;
-  for (const Term& term : terms_) {
+  for (const Term& term : *terms_) {
     std::vector<std::string> names;
     for (SymbolId id : term.symbols) names.push_back(table[id].name);
     std::sort(names.begin(), names.end());

@@ -2,6 +2,7 @@
 // Symbolic sizes. A Dim is a polynomial in symbols with integer coefficients in normal form: it covers the shape
 // arithmetic of exported graphs (sums, products, exact quotients), with decidable equality.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,13 +38,14 @@ class SymbolTable {
   std::vector<Symbol> symbols_;
 };
 
+/// Cheap to copy: most are numbers, and the others share their terms.
 class Dim {
  public:
   Dim() = default;
-  Dim(int64_t constant);  // NOLINT: a number is a Dim
+  Dim(int64_t constant) : constant_(constant) {}  // NOLINT: a number is a Dim
   static Dim symbol(SymbolId id);
 
-  bool is_constant() const { return terms_.empty() || (terms_.size() == 1 && terms_[0].symbols.empty()); }
+  bool is_constant() const { return !terms_; }
   /// The value of a constant Dim.
   int64_t constant() const;
   /// The symbol, if the Dim is a single symbol.
@@ -84,7 +86,7 @@ class Dim {
     bool operator==(const Term&) const = default;
   };
   /// Sorted by `symbols`, no zero coefficient.
-  const std::vector<Term>& terms() const { return terms_; }
+  std::vector<Term> terms() const;
 
   /// "2*b*s + 1"; a symbol whose name is no identifier is quoted.
   std::string text(const SymbolTable& table) const;
@@ -92,10 +94,14 @@ class Dim {
   static Dim parse(std::string_view text, SymbolTable& table);
 
  private:
-  void add(Term term);
+  /// Of terms as `terms` returns them.
+  static Dim of(std::vector<Term> terms);
+  size_t term_count() const { return terms_ ? terms_->size() : constant_ != 0; }
   size_t degree() const;  ///< the most symbols of a term
   Dim checked(std::optional<Dim> result, const char* what, const Dim& other) const;
-  std::vector<Term> terms_;
+
+  int64_t constant_ = 0;                            ///< of a constant
+  std::shared_ptr<const std::vector<Term>> terms_;  ///< null: a constant
 };
 
 using Dims = std::vector<Dim>;

@@ -350,7 +350,7 @@ Dim flops(const DimsRule& rule, const FactorSizes& sizes) {
     std::set_intersection(both.begin(), both.end(), later.begin(), later.end(),
                           std::inserter(running, running.end()));
   }
-  if (!total.terms().empty() || rule.results.empty()) return total;
+  if (total != Dim(0) || rule.results.empty()) return total;
   return volume(names_in(rule.results[0]));
 }
 
