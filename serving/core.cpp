@@ -24,6 +24,7 @@ SchedulerCore::SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tok
     : engine_(std::move(engine)),
       tokenizer_(std::move(tokenizer)),
       options_(options),
+      has_ranks_(engine_->mesh().ranks() > 1),
       queue_(options, engine_->context()),
       builder_(*engine_),
       goal_(std::chrono::duration<double>(options.step_goal).count()),
@@ -111,6 +112,8 @@ EngineThread::Clock::time_point SchedulerCore::next_due() {
   }
   std::lock_guard lock(mutex_);
   for (const Job& job : queue_.jobs()) due = std::min({due, job->deadline, job->queue_deadline});
+  // A rank that dies is found by those that wait for it: while there is no step, by statistics.
+  if (has_ranks_ && stats_.engine.failed_rank < 0) due = std::min(due, Clock::now() + std::chrono::seconds(1));
   return due;
 }
 

@@ -88,6 +88,7 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   const std::unique_ptr<Engine> engine_;
   const TokenizerFuture tokenizer_;
   const SchedulerOptions options_;
+  const bool has_ranks_;  ///< several
 
   const std::shared_ptr<GivenNumbers> numbers_ = std::make_shared<GivenNumbers>();
 

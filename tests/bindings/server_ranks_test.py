@@ -86,6 +86,17 @@ class Ranks(unittest.TestCase):
         self.assertEqual(status, 503)
         self.assertIn("rank 1", json.loads(read)["error"]["message"])
 
+    def test_a_rank_that_dies_while_nothing_is_asked(self):
+        server = RankServer(self, "tensor=2", 2)
+        self.assertEqual(server.call("GET", "/ready")[0], 200)
+        os.kill(process_of_rank(1, server.process.pid), signal.SIGKILL)
+        begin, status = time.monotonic(), 200
+        while status == 200 and time.monotonic() - begin < 30:
+            status, _, read = server.call("GET", "/ready")
+        self.assertEqual(status, 503)
+        self.assertIn("rank 1", json.loads(read)["error"]["message"])
+        self.assertEqual(server.call("GET", "/health")[0], 200)
+
 
 if __name__ == "__main__":
     server_test.PLAIT, server_test.FIXTURES, MPIRUN = sys.argv[1:4]
