@@ -12,6 +12,7 @@
 #include "core/passes/choose.h"
 #include "core/passes/lower/lower.h"
 #include "core/passes/normalize/normalize.h"
+#include "core/passes/plain/plain.h"
 #include "core/passes/raise/raise.h"
 #include "core/passes/shard/annotations.h"
 #include "core/passes/shard/shard.h"
@@ -25,13 +26,13 @@ namespace {
 // The passes in order. A plain graph keeps the meaning of each of the file's ops: constants and sizes are computed, layouts change,
 // and ops run together.
 constexpr Pass plain_passes[] = {
-    {"in_codes", in_codes},  // what is between DequantizeLinear and QuantizeLinear
-    {"fold", fold},          // constants; shape arithmetic as symbolic sizes
-    {"spell_fused", spell_fused},      // ops of com.microsoft whose steps have faster kernels
-    {"in_f32", in_f32},                // ops of 16 bits whose fast kernels are of 32
-    {"attend", attend},                // products, softmax and products
-    {"channels_last", channels_last},  // convolutions, and what is between them
-    {"chains", chains},                // element-wise ops in one pass over memory
+    {"in_codes", in_codes, true},            // what is between DequantizeLinear and QuantizeLinear
+    {"fold", fold},                          // constants; shape arithmetic as symbolic sizes
+    {"in_f32", in_f32, true},                // ops of 16 bits whose fast kernels are of 32
+    {"spell_fused", spell_fused},            // ops of com.microsoft whose steps have faster kernels
+    {"attend", attend, true},                // products, softmax and products
+    {"channels_last", channels_last, true},  // convolutions, and what is between them
+    {"chains", chains, true},                // element-wise ops in one pass over memory
     {"scan", scan},  // into Loop, of known types: programs have one kind of repetition
 };
 // Raises a decoder to canonical ops with a paged cache and one row of tokens, or finds the reason why not.

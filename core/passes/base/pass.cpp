@@ -6,6 +6,19 @@
 #include "core/base/text.h"
 
 namespace plait {
+namespace {
+
+void run_pass(const Pass& pass, Graph& graph, PassContext& context) {
+  for (Node& node : graph.nodes)
+    for (auto& [name, body] : node.bodies) {
+      if (!pass.in_bodies || !body->refusal.empty()) continue;
+      body = std::make_shared<Graph>(*body);  // several graphs may share it
+      run_pass(pass, *body, context);
+    }
+  pass.run(graph, context);
+}
+
+}  // namespace
 
 void run_passes(std::span<const Pass> passes, Graph& graph, PassContext& context) {
   for (const Pass& pass : passes) {
@@ -13,7 +26,7 @@ void run_passes(std::span<const Pass> passes, Graph& graph, PassContext& context
     if (context.options.progress) context.options.progress->check();
     auto start = std::chrono::steady_clock::now();
     try {
-      pass.run(graph, context);
+      run_pass(pass, graph, context);
       verify(graph, pass.name);
     } catch (const Error& error) {
       throw error.at(cat("pass ", pass.name));

@@ -92,6 +92,7 @@ struct PassContext {
 struct Pass {
   std::string_view name;
   void (*run)(Graph& graph, PassContext& context);
+  bool in_bodies = false;  ///< also runs on the bodies of nodes, innermost first, each a graph of its own
 };
 
 /// Runs the passes in order, each followed by the verifier and the dump, if set. An Error keeps its code and message

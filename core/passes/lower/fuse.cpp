@@ -1,10 +1,12 @@
 // Pass fuse: local fusions after sharding, for ops that kernels run faster together. None changes results.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "core/base/activation.h"
 #include "core/base/linear_operands.h"
+#include "core/graph/links.h"
 #include "core/passes/lower/lower.h"
 
 namespace plait {
@@ -25,17 +27,10 @@ class Fuser {
   }
 
  private:
-  void index() {
-    producer_ = producers(graph_);
-    readers_ = consumers(graph_);
-  }
+  void index() { links_.emplace(graph_); }
   Node* maker(ValueId id) {
-    int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
+    const int32_t at = links_->producer(id);
     return at < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
-  }
-  bool read_once(ValueId id) const {
-    return readers_[static_cast<size_t>(id)].size() == 1 &&
-           std::find(graph_.outputs.begin(), graph_.outputs.end(), id) == graph_.outputs.end();
   }
   bool is_vector(ValueId id) const {
     const auto& constant = graph_.value(id).constant;
@@ -65,7 +60,8 @@ class Fuser {
       if (node.op != "Add") continue;
       for (size_t side : {size_t{0}, size_t{1}}) {
         Node* linear = maker(node.inputs[side]);
-        if (!linear || !has_no_bias(*linear) || !read_once(node.inputs[side]) || !is_vector(node.inputs[1 - side]))
+        if (!linear || !has_no_bias(*linear) || !links_->read_once(node.inputs[side]) ||
+            !is_vector(node.inputs[1 - side]))
           continue;
         if (graph_.value(node.inputs[1 - side]).constant->shape()[0] !=
             graph_.value(linear->inputs[linear_w]).constant->shape()[0])
@@ -123,7 +119,8 @@ class Fuser {
         if (!gate || !up || !is_plain(*gate) || !is_plain(*up) || gate == up ||
             gate->inputs[linear_x] != up->inputs[linear_x])
           continue;
-        if (!read_once(node.inputs[side]) || !read_once(node.inputs[1 - side]) || !read_once(act->inputs[0]))
+        if (!links_->read_once(node.inputs[side]) || !links_->read_once(node.inputs[1 - side]) ||
+            !links_->read_once(act->inputs[0]))
           continue;
         const ValueId gate_w = gate->inputs[linear_w], up_w = up->inputs[linear_w];
         const auto &a = graph_.value(gate_w).constant, &b = graph_.value(up_w).constant;
@@ -184,7 +181,8 @@ class Fuser {
       const ValueId sum = node.inputs[0];
       const Node* add = maker(sum);
       if (!add || add->op != "Add" || gone[static_cast<size_t>(add - graph_.nodes.data())]) continue;
-      if (!is_row_of_f32(sum, node) || !have_one_type({add->inputs[0], add->inputs[1], sum, node.outputs[0]})) continue;
+      if (!is_row_of_f32(sum, node) || !have_one_type({add->inputs[0], add->inputs[1], sum, node.outputs[0]}))
+        continue;
       gone[static_cast<size_t>(add - graph_.nodes.data())] = true;
       Attributes attributes;
       attributes.set("epsilon", node.attributes.real("epsilon", 1e-5));
@@ -217,8 +215,7 @@ class Fuser {
 
   Graph& graph_;
   const DeviceKind device_;
-  std::vector<int32_t> producer_;
-  std::vector<std::vector<int32_t>> readers_;
+  std::optional<Links> links_;
 };
 
 }  // namespace

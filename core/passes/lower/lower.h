@@ -11,11 +11,6 @@
 namespace plait {
 
 void fuse(Graph& graph, PassContext& context);
-void in_codes(Graph& graph, PassContext& context);
-void in_f32(Graph& graph, PassContext& context);
-void attend(Graph& graph, PassContext& context);
-void channels_last(Graph& graph, PassContext& context);
-void chains(Graph& graph, PassContext& context);
 void bucket(Graph& graph, PassContext& context);
 void overlap(Graph& graph, PassContext& context);
 

@@ -483,6 +483,8 @@ bool spell_plain(Graph& graph) {
 
 bool spell_out(Graph& graph) { return spell(graph, spellers(), false); }
 
+bool is_spelled(std::string_view op) { return plain_spellers().count(op) != 0; }
+
 void spell_fused(Graph& graph, PassContext& context) {
   if (context.options.device == DeviceKind::host && spell_plain(graph)) fold(graph, context);
 }

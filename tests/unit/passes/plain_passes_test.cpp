@@ -203,6 +203,23 @@ TEST(PlainPasses, KeepWhatNetworksCompute) {
   EXPECT_GT(joined, 20);
 }
 
+Tensor as(const Tensor& tensor, DType dtype) {
+  return materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, dtype}}});
+}
+/// Makes a graph of f32 one of another type: its inputs and constants of floats, but scales of a Resize.
+void narrow(Graph& graph, DType dtype) {
+  std::set<ValueId> scales;
+  for (const Node& node : graph.nodes)
+    if (node.op == "Resize") scales.insert(node.inputs[2]);
+  for (ValueId id : graph.inputs) graph.value(id).type.dtype = dtype;
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    auto& constant = graph.value(id).constant;
+    if (!constant || constant->dtype() != DType::f32 || scales.count(id)) continue;
+    constant = std::make_shared<Constant>(Constant{{}, as(materialize(*constant), dtype), {}});
+    graph.value(id).type.dtype = dtype;
+  }
+}
+
 /// Networks of 16 bits compute in f32 and round each result: next to the reference's kernels of 16 bits.
 TEST(PlainPasses, ComputeHalvesInF32) {
   for (uint32_t seed = 0; seed < 20; ++seed)
@@ -211,22 +228,8 @@ TEST(PlainPasses, ComputeHalvesInF32) {
       NetworkMaker maker(seed, 2);
       maker.grow(6);
       Graph& graph = maker.graph;
-      const ValueId x = graph.inputs[0];
-      // The same graph of another type: inputs and constants of floats, but scales of a Resize.
-      std::set<ValueId> scales;
-      for (const Node& node : graph.nodes)
-        if (node.op == "Resize") scales.insert(node.inputs[2]);
-      graph.value(x).type.dtype = dtype;
-      for (ValueId id = 0; id < graph.value_count(); ++id) {
-        auto& constant = graph.value(id).constant;
-        if (!constant || constant->dtype() != DType::f32 || scales.count(id)) continue;
-        Constant narrow = *constant;
-        add_step(narrow, {RecipeStep::Kind::cast, {}, dtype});
-        constant = std::make_shared<Constant>(std::move(narrow));
-        graph.value(id).type.dtype = dtype;
-      }
-      Tensor wide = random_tensor(DType::f32, {2, 6, 11, 11}, seed), input(dtype, wide.shape());
-      for (int64_t i = 0; i < wide.elements(); ++i) set_element(input, i, element(wide, i));
+      narrow(graph, dtype);
+      const Tensor input = as(random_tensor(DType::f32, {2, 6, 11, 11}, seed), dtype);
       std::vector<std::string> ops;
       const std::vector<Tensor> plain = run(graph, input, {"in_f32", "channels_last", "chains"}),
                                 both = run(graph, input, {}, &ops);
@@ -305,8 +308,11 @@ TEST(PlainPasses, AttentionIsRecognised) {
     }
 }
 
-/// Ops of com.microsoft next to their steps, which no longer have them.
-TEST(PlainPasses, FusedOpsBecomeTheirSteps) {
+/// Ops of com.microsoft next to their steps, which no longer have them; of 16 bits, too.
+class FusedOps : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(All, FusedOps, testing::Values(DType::f32, DType::f16, DType::bf16),
+                         [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
+TEST_P(FusedOps, BecomeTheirSteps) {
   Graph graph;
   const Dim b = graph.symbol("batch");
   const ValueId x = graph.add_value("x", {DType::f32, Dims{b, Dim(5), Dim(8)}});
@@ -346,11 +352,17 @@ TEST(PlainPasses, FusedOpsBecomeTheirSteps) {
               .outputs[0];
       y.push_back(op("FusedMatMul", {left, constant(right)}, how)[0]);
     }
+  y.push_back(op("MultiHeadAttention", {y[0], y[1], y[2], constant({24}), no_value, constant({1, 2, 5, 5})},
+                 attributes({{"num_heads", int64_t{2}}}))[0]);
   graph.outputs = {y.begin() + 1, y.end()};
-  const Tensor input = random_tensor(DType::f32, {3, 5, 8}, 7);
+  narrow(graph, GetParam());
+  const Tensor input = as(random_tensor(DType::f32, {3, 5, 8}, 7), GetParam());
   std::vector<std::string> ops;
-  const std::vector<Tensor> whole = run(graph, input, {"spell_fused", "chains"}), steps = run(graph, input, {}, &ops);
-  for (size_t i = 0; i < whole.size(); ++i) test::expect_near(steps[i], whole[i], 1e-5, 1e-5);
+  const std::vector<Tensor> whole = run(graph, input, {"in_f32", "spell_fused", "chains"}),
+                            steps = run(graph, input, {}, &ops);
+  const double tolerance = GetParam() == DType::f32 ? 1e-5 : GetParam() == DType::f16 ? 0.01 : 0.08;
+  for (size_t i = 0; i < whole.size(); ++i) test::expect_near(steps[i], whole[i], tolerance, tolerance);
+  EXPECT_EQ(std::count(ops.begin(), ops.end(), "Attention"), 1);
   for (const std::string& name : ops) EXPECT_FALSE(name.starts_with("com.microsoft.")) << name;
 }
 
@@ -374,20 +386,21 @@ TEST(PlainPasses, BlockOfExportersIsFused) {
             (std::vector<std::string>{"Transpose", "plait.ChannelsLastConv", "plait.ChannelsLastConv", "Transpose"}));
 }
 
-/// Codes between convolutions keep the layout of these, but for those with a scale for each channel.
 /// Convolutions and products on codes round once where those on numbers round the same sums in f32: a step apart at most.
 TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
   struct Net {
     DType x, w;
-    bool channels, bias;
+    bool channels;
+    std::string bias;   ///< "", "codes" or "numbers"
     std::string after;  ///< "", or "Relu"
     double zero;        ///< of the results
     int integers;       ///< ops on codes
   };
-  const Net nets[] = {{DType::u8, DType::i8, true, true, "Relu", 0, 3},
-                      {DType::u8, DType::u8, false, false, "", 100, 3},
-                      {DType::i8, DType::i8, true, true, "Relu", -128, 3},
-                      {DType::i8, DType::i8, false, true, "Relu", 3, 2}};
+  const Net nets[] = {{DType::u8, DType::i8, true, "codes", "Relu", 0, 5},
+                      {DType::u8, DType::u8, false, "", "", 100, 5},
+                      {DType::i8, DType::i8, true, "numbers", "Relu", -128, 5},
+                      {DType::u8, DType::i8, false, "numbers", "", 128, 5},
+                      {DType::i8, DType::i8, false, "codes", "Relu", 3, 4}};
   uint32_t seed = 0;
   for (const Net& net : nets) {
     SCOPED_TRACE(cat(dtype_name(net.x), " ", dtype_name(net.w), " ", net.after, " ", net.zero));
@@ -412,7 +425,8 @@ TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
     };
     const Tensor scale = random_tensor(DType::f32, net.channels ? Shape{6} : Shape{}, ++seed, 0.001, 0.01);
     ValueId bias = no_value;
-    if (net.bias) {
+    if (net.bias == "numbers") bias = graph.add_constant(random_tensor(DType::f32, {6}, ++seed, -0.2, 0.2));
+    if (net.bias == "codes") {
       Tensor of_sums(DType::f32, scale.shape());
       for (int64_t i = 0; i < scale.elements(); ++i) of_sums.as<float>()[i] = scale.as<float>()[i] * 0.02f;
       bias = op("DequantizeLinear",
@@ -420,7 +434,7 @@ TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
                 "axis", int64_t{0});
     }
     std::vector<ValueId> operands{through(x, 0.02, net.x == DType::u8 ? 128 : 5), weight({6, 4, 3, 3}, 0, scale)};
-    if (net.bias) operands.push_back(bias);
+    if (bias != no_value) operands.push_back(bias);
     ValueId y = op("Conv", operands, "pads", Ints{1, 1, 1, 1});
     if (!net.after.empty()) y = op(net.after, {y});
     y = through(y, 0.03, net.zero);
@@ -430,6 +444,13 @@ TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
     const ValueId product = op("MatMul", {again, weight({9, 5}, 1, columns)});
     graph.outputs = {y, through(op("MatMul", {again, weight({9, 5}, 1, columns)}), 0.01, 9),
                      op("Sqrt", {op("Abs", {product})})};
+    for (int64_t turned : {0, 1}) {
+      const Shape rows_first = turned ? Shape{5, 9} : Shape{9, 5};
+      std::vector<ValueId> terms{again, weight(rows_first, 1 - turned, columns)};
+      if (turned) terms.push_back(graph.add_constant(random_tensor(DType::f32, {5}, ++seed, -0.2, 0.2)));
+      const ValueId sum = op("Gemm", terms, "transB", turned);
+      graph.outputs.push_back(turned ? through(op("Relu", {sum}), 0.01, 9) : sum);
+    }
     std::vector<std::string> ops;
     const Tensor input = random_tensor(DType::f32, {2, 4, 9, 9}, ++seed, -2, 2);
     const std::vector<Tensor> plain = run(graph, input, {"in_codes"}), codes = run(graph, input, {}, &ops);
@@ -442,9 +463,11 @@ TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
     // The products read what may be a step of 0.05 off.
     test::expect_near(codes[1], plain[1], 0, 0.2);
     test::expect_near(codes[2], plain[2], 0, 0.5);
+    for (size_t k : {size_t{3}, size_t{4}}) test::expect_near(codes[k], plain[k], 0, 0.2);
   }
 }
 
+/// Codes between convolutions keep the layout of these, but for those with a scale for each channel.
 TEST(PlainPasses, CodesHaveChannelsLast) {
   for (bool by_channel : {false, true}) {
     Graph graph;

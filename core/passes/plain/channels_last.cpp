@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/base/text.h"
-#include "core/passes/lower/lower.h"
+#include "core/passes/plain/plain.h"
 
 namespace plait {
 namespace {
@@ -35,7 +35,6 @@ class ChannelsLast {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
-      rewrite_bodies(node);
       if (convert(node)) continue;
       for (ValueId id : node.inputs) make_first(id);
       graph_.nodes.push_back(std::move(node));
@@ -123,14 +122,6 @@ class ChannelsLast {
   }
 
   // ---- Nodes ----
-
-  void rewrite_bodies(Node& node) {
-    for (auto& [name, body] : node.bodies) {
-      if (!body->refusal.empty()) continue;
-      body = std::make_shared<Graph>(*body);  // several graphs may share it
-      ChannelsLast(*body).run();
-    }
-  }
 
   /// Emits the node with channels last; false: it stays as it is.
   bool convert(const Node& node) {

@@ -1,30 +1,17 @@
 // Pass attend: softmax(q k scale + mask) v, as exporters spell it, becomes Attention, whose scores never go to memory as a whole.
-#include <set>
-
+#include "core/graph/links.h"
 #include "core/passes/base/evaluate.h"
-#include "core/passes/lower/lower.h"
+#include "core/passes/plain/plain.h"
 
 namespace plait {
 namespace {
 
 class Attend {
  public:
-  explicit Attend(Graph& graph) : graph_(graph) {}
+  explicit Attend(Graph& graph) : graph_(graph), nodes_(graph) {}
 
   void run() {
-    for (Node& node : graph_.nodes)
-      for (auto& [name, body] : node.bodies) {
-        if (!body->refusal.empty()) continue;
-        body = std::make_shared<Graph>(*body);  // several graphs may share it
-        Attend(*body).run();
-      }
-    producer_ = producers(graph_);
-    readers_ = consumers(graph_);
-    outputs_ = {graph_.outputs.begin(), graph_.outputs.end()};
-    const std::vector<Node> nodes = std::move(graph_.nodes);
-    nodes_ = &nodes;
-    graph_.nodes.clear();
-    for (const Node& node : nodes)
+    for (const Node& node : nodes_)
       if (!replace(node)) graph_.nodes.push_back(node);
     graph_.remove_dead();
   }
@@ -38,13 +25,6 @@ class Attend {
   const Dims* dims(ValueId id) const {
     const Type& type = graph_.value(id).type;
     return type.dtype == DType::f32 && type.dims ? &*type.dims : nullptr;
-  }
-  /// The node that makes a value which nothing else reads, if it is of that op.
-  const Node* only(ValueId id, std::string_view op) const {
-    const int32_t at = producer_[static_cast<size_t>(id)];
-    if (at < 0 || outputs_.count(id) || readers_[static_cast<size_t>(id)].size() != 1) return nullptr;
-    const Node& node = (*nodes_)[static_cast<size_t>(at)];
-    return node.op == op ? &node : nullptr;
   }
   std::optional<double> number(ValueId id) const {
     const Tensor* constant = graph_.constant(id);
@@ -66,7 +46,7 @@ class Attend {
 
   /// The product of queries and keys below `id`, with what is done to it on the way.
   const Node* product(ValueId id, Scores& out) const {
-    if (const Node* sum = only(id, "Add"))
+    if (const Node* sum = nodes_.only(id, "Add"))
       for (size_t k : {size_t{0}, size_t{1}}) {
         const Dims* own = dims(sum->inputs[k]);
         if (!own || own->size() != 4 || !is_mask(sum->inputs[1 - k], *own)) continue;
@@ -78,20 +58,20 @@ class Attend {
   }
   const Node* scaled_product(ValueId id, Scores& out) const {
     for (const char* op : {"Mul", "Div"})
-      if (const Node* node = only(id, op))
+      if (const Node* node = nodes_.only(id, op))
         for (size_t k : {size_t{0}, size_t{1}}) {
           const std::optional<double> by = number(node->inputs[1 - k]);
           if (!by || *by == 0 || (k == 1 && op[0] == 'D')) continue;
           out.scale = op[0] == 'D' ? 1 / *by : *by;
-          return only(node->inputs[k], "MatMul");
+          return nodes_.only(node->inputs[k], "MatMul");
         }
     out.scale = 1;
-    return only(id, "MatMul");
+    return nodes_.only(id, "MatMul");
   }
 
   bool replace(const Node& node) {
     if (node.op != "MatMul") return false;
-    const Node* softmax = only(node.inputs[0], "Softmax");
+    const Node* softmax = nodes_.only(node.inputs[0], "Softmax");
     const Dims *y = dims(node.outputs[0]), *v = dims(node.inputs[1]);
     if (!softmax || !y || !v || y->size() != 4 || v->size() != 4) return false;
     const int64_t axis = softmax->attributes.integer("axis", -1);
@@ -121,13 +101,11 @@ class Attend {
   ValueId rows(ValueId columns) {
     std::vector<int64_t> order{0, 1, 3, 2};
     ValueId from = columns;
-    const int32_t at = producer_[static_cast<size_t>(columns)];
-    if (at >= 0 && (*nodes_)[static_cast<size_t>(at)].op == "Transpose") {
-      const Node& node = (*nodes_)[static_cast<size_t>(at)];
-      const std::vector<int64_t> turned = node.attributes.integers("perm");
-      if (turned.size() == 4 && dims(node.inputs[0])) {
+    if (const Node* node = nodes_.maker(columns, "Transpose")) {
+      const std::vector<int64_t> turned = node->attributes.integers("perm");
+      if (turned.size() == 4 && dims(node->inputs[0])) {
         order = {turned[0], turned[1], turned[3], turned[2]};
-        from = node.inputs[0];
+        from = node->inputs[0];
       }
     }
     if (order == std::vector<int64_t>{0, 1, 2, 3}) return from;
@@ -155,10 +133,7 @@ class Attend {
   }
 
   Graph& graph_;
-  const std::vector<Node>* nodes_ = nullptr;
-  std::vector<int32_t> producer_;
-  std::vector<std::vector<int32_t>> readers_;
-  std::set<ValueId> outputs_;
+  OldNodes nodes_;
 };
 
 }  // namespace

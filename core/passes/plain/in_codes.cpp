@@ -2,32 +2,20 @@
 // exact, and results are rounded once. Before types are known and constants are folded: what has to be known is constant.
 #include <cmath>
 #include <limits>
-#include <set>
 
-#include "core/passes/lower/lower.h"
+#include "core/graph/links.h"
+#include "core/passes/plain/plain.h"
 
 namespace plait {
 namespace {
 
 class InCodes {
  public:
-  explicit InCodes(Graph& graph) : graph_(graph) {}
+  explicit InCodes(Graph& graph) : graph_(graph), nodes_(graph) {}
 
   void run() {
-    for (Node& node : graph_.nodes)
-      for (auto& [name, body] : node.bodies) {
-        if (!body->refusal.empty()) continue;
-        body = std::make_shared<Graph>(*body);  // several graphs may share it
-        InCodes(*body).run();
-      }
-    producer_ = producers(graph_);
-    readers_ = consumers(graph_);
-    outputs_ = {graph_.outputs.begin(), graph_.outputs.end()};
-    const std::vector<Node> nodes = std::move(graph_.nodes);
-    nodes_ = &nodes;
-    graph_.nodes.clear();
-    for (const Node& node : nodes)
-      if (!(node.op == "QuantizeLinear" ? replace(node) : node.op == "MatMul" && multiply(node)))
+    for (const Node& node : nodes_)
+      if (!(node.op == "QuantizeLinear" ? replace(node) : is_product(node) && multiply(node)))
         graph_.nodes.push_back(node);
     graph_.remove_dead();
   }
@@ -39,15 +27,6 @@ class InCodes {
     bool single;  ///< one scale for all
   };
 
-  const Node* producer(ValueId id, std::string_view op) const {
-    const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
-    if (at < 0 || (*nodes_)[static_cast<size_t>(at)].op != op) return nullptr;
-    return &(*nodes_)[static_cast<size_t>(at)];
-  }
-  /// The same of a value that nothing else reads.
-  const Node* only(ValueId id, std::string_view op) const {
-    return outputs_.count(id) || readers_[static_cast<size_t>(id)].size() != 1 ? nullptr : producer(id, op);
-  }
   ValueId input(const Node& node, size_t k) const { return k < node.inputs.size() ? node.inputs[k] : no_value; }
   const Tensor* scales(ValueId id) const {
     const Tensor* out = graph_.constant(id);
@@ -69,12 +48,12 @@ class InCodes {
     return Codes{codes, node->inputs[1], zero, scale->elements() == 1};
   }
   std::optional<Codes> dequantized(ValueId id) {
-    const Node* node = producer(id, "DequantizeLinear");
+    const Node* node = nodes_.maker(id, "DequantizeLinear");
     return node ? codes_of(node, node->inputs[0]) : std::nullopt;
   }
   /// A weight whose scales, if they are several, are those of axis `axis`.
   std::optional<Codes> weight(ValueId id, int rank, int64_t axis) {
-    const Node* node = producer(id, "DequantizeLinear");
+    const Node* node = nodes_.maker(id, "DequantizeLinear");
     const Tensor* own = node ? graph_.constant(node->inputs[0]) : nullptr;
     if (!own || !is_code(own->dtype()) || (rank ? own->shape().rank() != rank : own->shape().rank() < 3))
       return std::nullopt;
@@ -96,16 +75,16 @@ class InCodes {
     const std::optional<Codes> y = codes_of(&node, no_value);
     if (!y || !y->single) return false;
     const ValueId results = before_relu(node.inputs[0], *y);
-    if (const Node* conv = only(results, "Conv")) return convolve(node, *conv, *y);
-    if (const Node* product = only(results, "MatMul")) return multiply(node, *product, *y);
+    if (const Node* conv = nodes_.only(results, "Conv")) return convolve(node, *conv, *y);
+    if (const Node* product = nodes_.only(results, "MatMul")) return multiply(node, *product, *y);
     return false;
   }
   /// What a Relu or Clip reads that codes do anyway, since none is below its least number or above its greatest.
   ValueId before_relu(ValueId id, const Codes& y) const {
     const DType dtype = graph_.constant(y.zero)->dtype();
     const int64_t low = dtype == DType::u8 ? 0 : -128, high = dtype == DType::u8 ? 255 : 127, zero = zero_of(y);
-    if (const Node* relu = only(id, "Relu")) return zero == low ? relu->inputs[0] : id;
-    const Node* clip = only(id, "Clip");
+    if (const Node* relu = nodes_.only(id, "Relu")) return zero == low ? relu->inputs[0] : id;
+    const Node* clip = nodes_.only(id, "Clip");
     if (!clip) return id;
     auto bound = [&](size_t k, double fallback) -> std::optional<double> {
       if (input(*clip, k) == no_value) return fallback;
@@ -131,9 +110,26 @@ class InCodes {
     add("QLinearConv", std::move(inputs), conv).outputs = node.outputs;
     return true;
   }
-  /// The i32 codes of a bias that has the sums' scales.
-  std::optional<ValueId> bias_of(ValueId id, const Codes& x, const Codes& w) const {
-    const Node* node = producer(id, "DequantizeLinear");
+  /// The i32 codes of a bias in the sums' scales.
+  std::optional<ValueId> bias_of(ValueId id, const Codes& x, const Codes& w) {
+    const auto& constant = graph_.value(id).constant;
+    return constant ? coded(materialize(*constant), x, w) : codes_of_bias(id, x, w);
+  }
+  /// Of numbers: half a unit of the sums off at most, which is far less than a step of the results.
+  std::optional<ValueId> coded(const Tensor& numbers, const Codes& x, const Codes& w) {
+    const Tensor* of_w = scales(w.scale);
+    if (numbers.dtype() != DType::f32 || numbers.shape().rank() != 1) return std::nullopt;
+    Tensor out(DType::i32, numbers.shape());
+    for (int64_t i = 0; i < out.elements(); ++i) {
+      const double unit = number(x.scale) * of_w->as<float>()[w.single ? 0 : i], code = numbers.as<float>()[i] / unit;
+      if (!(std::abs(code) < 0x1p28)) return std::nullopt;  // sums have room for it
+      out.as<int32_t>()[i] = static_cast<int32_t>(std::nearbyint(code));
+    }
+    return graph_.add_constant(std::move(out));
+  }
+  /// Of codes that are there, if theirs are the sums' scales.
+  std::optional<ValueId> codes_of_bias(ValueId id, const Codes& x, const Codes& w) const {
+    const Node* node = nodes_.maker(id, "DequantizeLinear");
     const Tensor *codes = node ? graph_.constant(node->inputs[0]) : nullptr,
                  *own = node ? scales(node->inputs[1]) : nullptr;
     const Tensor* of_w = scales(w.scale);
@@ -159,30 +155,44 @@ class InCodes {
         .outputs = node.outputs;
     return true;
   }
+  /// Also of Gemm, whose bias is added to the numbers.
   bool multiply(const Node& node) {
-    if (only_quantized(node)) return false;  // becomes QLinearMatMul
-    const std::optional<Codes> a = dequantized(node.inputs[0]), b = weight(node.inputs[1], 2, 1);
+    if (node.op == "MatMul" && only_quantized(node)) return false;  // becomes QLinearMatMul
+    const bool gemm = node.op == "Gemm", turned = gemm && node.attributes.integer("transB", 0);
+    const ValueId bias = gemm ? input(node, 2) : no_value;
+    const std::optional<Codes> a = dequantized(node.inputs[0]), b = weight(node.inputs[1], 2, turned ? 0 : 1);
     if (!a || !a->single || !b) return false;
+    if (gemm && (node.attributes.integer("transA", 0) || (bias != no_value && node.attributes.real("beta", 1) != 1)))
+      return false;
     Tensor scale = Tensor(DType::f32, scales(b->scale)->shape());
+    const double by = number(a->scale) * (gemm ? node.attributes.real("alpha", 1) : 1);
     for (int64_t i = 0; i < scale.elements(); ++i)
-      scale.as<float>()[i] = static_cast<float>(number(a->scale) * scales(b->scale)->as<float>()[i]);
-    const ValueId sums = add("MatMulInteger", {a->codes, b->codes, a->zero, b->zero}, node, 1).outputs[0];
+      scale.as<float>()[i] = static_cast<float>(by * scales(b->scale)->as<float>()[i]);
+    const ValueId right = turned ? transposed(b->codes) : b->codes;
+    const ValueId sums = add("MatMulInteger", {a->codes, right, a->zero, b->zero}, node, 1).outputs[0];
     Attributes to;
     to.set("to", static_cast<int64_t>(DType::f32));
-    Node& cast = graph_.add_node("Cast", {sums}, 1, std::move(to));
-    cast.name = node.name;
-    const ValueId numbers = cast.outputs[0], by = graph_.add_constant(std::move(scale));
-    Node& scaled = graph_.add_node("Mul", {numbers, by}, 0);
-    scaled.name = node.name;
-    scaled.outputs = node.outputs;
+    Node& cast = add("Cast", {sums}, node, 1);
+    cast.attributes = std::move(to);
+    const ValueId numbers = cast.outputs[0], factor = graph_.add_constant(std::move(scale));
+    if (bias == no_value) {
+      add("Mul", {numbers, factor}, node).outputs = node.outputs;
+      return true;
+    }
+    const ValueId scaled = add("Mul", {numbers, factor}, node, 1).outputs[0];
+    add("Add", {scaled, bias}, node).outputs = node.outputs;
     return true;
   }
+  ValueId transposed(ValueId matrix) {
+    Constant out = *graph_.value(matrix).constant;
+    add_step(out, {RecipeStep::Kind::transpose, {1, 0}, {}});
+    return graph_.add_constant(std::move(out));
+  }
+  static bool is_product(const Node& node) { return node.op == "MatMul" || node.op == "Gemm"; }
   bool only_quantized(const Node& node) {
-    if (outputs_.count(node.outputs[0])) return false;
-    const auto& readers = readers_[static_cast<size_t>(node.outputs[0])];
-    if (readers.size() != 1) return false;
-    const Node& reader = (*nodes_)[static_cast<size_t>(readers[0])];
-    const std::optional<Codes> y = reader.op == "QuantizeLinear" ? codes_of(&reader, no_value) : std::nullopt;
+    const Node* reader = nodes_.only_reader(node.outputs[0]);
+    if (!reader || reader->op != "QuantizeLinear") return false;
+    const std::optional<Codes> y = codes_of(reader, no_value);
     return y && y->single;
   }
 
@@ -194,10 +204,7 @@ class InCodes {
   }
 
   Graph& graph_;
-  const std::vector<Node>* nodes_ = nullptr;
-  std::vector<int32_t> producer_;
-  std::vector<std::vector<int32_t>> readers_;
-  std::set<ValueId> outputs_;
+  OldNodes nodes_;
 };
 
 }  // namespace

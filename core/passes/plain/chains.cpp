@@ -6,7 +6,8 @@
 
 #include "core/base/elementwise_steps.h"
 #include "core/base/text.h"
-#include "core/passes/lower/lower.h"
+#include "core/graph/links.h"
+#include "core/passes/plain/plain.h"
 
 namespace plait {
 namespace {
@@ -101,19 +102,9 @@ class ChainBuilder {
 
 class Chains {
  public:
-  explicit Chains(Graph& graph) : graph_(graph) {}
+  explicit Chains(Graph& graph) : graph_(graph), links_(graph), gone_(graph.nodes.size()) {}
 
   void run() {
-    for (Node& node : graph_.nodes)
-      for (auto& [name, body] : node.bodies) {
-        if (!body->refusal.empty()) continue;
-        body = std::make_shared<Graph>(*body);  // several graphs may share it
-        Chains(*body).run();
-      }
-    producer_ = producers(graph_);
-    readers_ = consumers(graph_);
-    outputs_ = {graph_.outputs.begin(), graph_.outputs.end()};
-    gone_.assign(graph_.nodes.size(), false);
     for (size_t i = graph_.nodes.size(); i-- > 0;)
       if (!gone_[i] && joins(graph_.nodes[i])) fuse_chain(i);
     std::vector<Node> kept;
@@ -158,8 +149,7 @@ class Chains {
     std::set<size_t> seen;
     auto reach = [&](const Node& node) {
       for (ValueId id : node.inputs)
-        if (const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
-            at >= 0 && seen.insert(static_cast<size_t>(at)).second)
+        if (const int32_t at = links_.producer(id); at >= 0 && seen.insert(static_cast<size_t>(at)).second)
           reached.push(static_cast<size_t>(at));
     };
     reach(graph_.nodes[root]);
@@ -170,10 +160,10 @@ class Chains {
       reached.pop();
       const Node& node = graph_.nodes[at];
       const bool begins = takes_steps(node) && start < 0;
-      if (gone_[at] || (!begins && !joins(node)) || outputs_.count(node.outputs[0])) continue;
+      if (gone_[at] || (!begins && !joins(node)) || links_.is_output(node.outputs[0])) continue;
       const auto& dims = type(node.outputs[0]).dims;
       if (!dims || *dims != sizes) continue;
-      const auto& readers = readers_[static_cast<size_t>(node.outputs[0])];
+      const auto& readers = links_.readers(node.outputs[0]);
       if (!std::all_of(readers.begin(), readers.end(),
                        [&](int32_t one) { return chain.count(static_cast<size_t>(one)); }))
         continue;
@@ -214,9 +204,7 @@ class Chains {
   }
 
   Graph& graph_;
-  std::vector<int32_t> producer_;
-  std::vector<std::vector<int32_t>> readers_;
-  std::set<ValueId> outputs_;
+  const Links links_;
   std::vector<bool> gone_;
 };
 

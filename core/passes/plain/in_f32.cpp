@@ -2,7 +2,8 @@
 // are rounded: what kernels of 16 bits do, too, but for the order of sums.
 #include <map>
 
-#include "core/passes/lower/lower.h"
+#include "core/passes/plain/plain.h"
+#include "core/passes/raise/raise.h"
 
 namespace plait {
 namespace {
@@ -17,11 +18,6 @@ class InF32 {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
-      for (auto& [name, body] : node.bodies) {
-        if (!body->refusal.empty()) continue;
-        body = std::make_shared<Graph>(*body);  // several graphs may share it
-        InF32(*body, kernels_).run();
-      }
       if (node.bodies.empty() && gains(node)) widen(node);
       else graph_.nodes.push_back(std::move(node));
     }
@@ -46,7 +42,7 @@ class InF32 {
     auto half = [&](ValueId id) { return id != no_value && is_half(graph_.value(id).type.dtype); };
     if (std::none_of(node.inputs.begin(), node.inputs.end(), half)) return false;
     const Kernel *now = kernel(node, false), *then = kernel(node, true);
-    return now && then && now->isa == "reference" && then->isa != "reference";
+    return now && then && now->isa == "reference" && (then->isa != "reference" || is_spelled(node.op));
   }
 
   void cast(ValueId from, ValueId to, DType dtype, const Node& origin) {
