@@ -56,6 +56,24 @@ bool quantize(const float* x, int64_t n, float scale, float zero, Code* y) {
   return !odd;
 }
 
+void range(const float* x, int64_t n, float& low, float& high) {
+  // The second operand is kept where the first is NaN.
+  V least[4], most[4];
+  for (int k = 0; k < 4; ++k) least[k] = hn::Set(df, low), most[k] = hn::Set(df, high);
+  int64_t i = 0;
+  for (; i + 4 * L <= n; i += 4 * L)
+    for (int k = 0; k < 4; ++k) {
+      const V value = hn::LoadU(df, x + i + k * L);
+      least[k] = hn::Min(value, least[k]), most[k] = hn::Max(value, most[k]);
+    }
+  low = hn::GetLane(hn::MinOfLanes(df, hn::Min(hn::Min(least[0], least[1]), hn::Min(least[2], least[3]))));
+  high = hn::GetLane(hn::MaxOfLanes(df, hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]))));
+  for (; i < n; ++i) {
+    low = x[i] < low ? x[i] : low;
+    high = high < x[i] ? x[i] : high;
+  }
+}
+
 template <class Code>
 void requantize(const int32_t* sums, int64_t n, int32_t bias, float scale, float zero, Code* y) {
   for (int64_t i = 0; i < n; i += L) {
@@ -122,7 +140,7 @@ void weigh(const int16_t* const* x, const int16_t* weights, int64_t pairs, int64
 template <class Code>
 constexpr CodesOf<Code> own{quantize<Code>, requantize<Code>, dequantize<Code>, centre<Code>};
 
-const CodeLoops loops{own<uint8_t>, own<int8_t>, weigh};
+const CodeLoops loops{own<uint8_t>, own<int8_t>, range, weigh};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

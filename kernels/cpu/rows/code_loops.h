@@ -22,6 +22,8 @@ struct CodesOf {
 struct CodeLoops {
   CodesOf<uint8_t> u8;
   CodesOf<int8_t> i8;
+  /// Widens the range so that it holds all of x that are not NaN.
+  void (*range)(const float* x, int64_t n, float& low, float& high);
   /// sums[j] = the sum of x[tap][j] weights[tap] over 2 `pairs` taps. Reads and writes up to 64 elements beyond n.
   void (*weigh)(const int16_t* const* x, const int16_t* weights, int64_t pairs, int64_t n, int32_t* sums);
 };

@@ -1,7 +1,9 @@
 // QuantizeLinear and DequantizeLinear between f32 and 8-bit integers, by one scale or one for each index of an axis; and
 // DynamicQuantizeLinear.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <mutex>
 
 #include "kernels/cpu/rows/code_loops.h"
 #include "kernels/cpu/rows/register.h"
@@ -108,10 +110,13 @@ KernelStatus run_dynamic_quantize(const KernelCall& call) {
   const TensorView& x = call.inputs[0];
   const auto* from = x.as<float>();
   float low = 0, high = 0;
-  for (int64_t i = 0; i < x.elements(); ++i) {
-    low = from[i] < low ? from[i] : low;
-    high = high < from[i] ? from[i] : high;
-  }
+  std::mutex mutex;
+  share_ranges(call.pool, x.elements(), 4096, 1, [&](int64_t begin, int64_t end, int) {
+    float least = 0, most = 0;
+    code_loops(isa).range(from + begin, end - begin, least, most);
+    const std::lock_guard lock(mutex);
+    low = std::min(low, least), high = std::max(high, most);
+  });
   const float scale = high == low ? 1 : (high - low) / 255;
   const float zero = std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f);
   auto* to = call.outputs[0].as<uint8_t>();

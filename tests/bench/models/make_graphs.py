@@ -5,8 +5,8 @@
 
 The architectures are the published ones: ResNet-50 (He et al. 2015), MobileNet v3 large (Howard et al. 2019), a detector of the
 size and structure of YOLOv8n, BERT base (Devlin et al. 2018) and the encoder of Whisper tiny (Radford et al. 2022), in the ops that
-exporters of PyTorch write. Weights are drawn so that activations keep their size through the layers. What is there already is not
-made again. Needs numpy.
+exporters of PyTorch write. Weights are drawn so that activations keep their size through the layers. Two of them also in 8 bits, as
+ONNX Runtime's quantizers write them. What is there already is not made again. Needs numpy.
 """
 import math
 import os
@@ -95,8 +95,68 @@ class Writer:
         os.replace(part, path)
 
 
-def resnet50(path):
-    g = Writer(1)
+def codes_of(numbers, axes):
+    """Codes (int8) of weights, and their scales over `axes`: the largest magnitude is 127."""
+    scales = numpy.abs(numbers).max(axis=axes, keepdims=True) / 127
+    return numpy.rint(numbers / scales).astype(numpy.int8), scales.astype(numpy.float32).reshape(-1)
+
+
+class StaticWriter(Writer):
+    """Static quantization: QuantizeLinear and DequantizeLinear around convolutions, sums and pools. Norms are in the convolutions."""
+
+    @staticmethod
+    def range_of(x):
+        """Scale and zero point of a value: of what a Relu leaves, half the range."""
+        return (4 / 255, 0) if x.startswith("relu") else (8 / 255, 128)
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.coded = {}
+
+    def through(self, x):
+        """The value, rounded to codes."""
+        if x not in self.coded:
+            scale, zero = self.range_of(x)
+            scale, zero = self.number(scale), self.constant(zero, numpy.uint8)
+            codes = super().op("QuantizeLinear", x, scale, zero)
+            self.coded[x] = super().op("DequantizeLinear", codes, scale, zero)
+        return self.coded[x]
+
+    def op(self, kind, *inputs, **attributes):
+        if kind in ("Conv", "Add", "MaxPool", "GlobalAveragePool"):
+            rows = 1 if kind == "Conv" else len(inputs)  # weights and biases are codes already
+            inputs = [self.through(x) for x in inputs[:rows]] + list(inputs[rows:])
+        return super().op(kind, *inputs, **attributes)
+
+    def conv(self, x, read, made, kernel, stride=1, group=1, gain=1.0, bias=True):
+        taps = (kernel, kernel)
+        fan = read // group * math.prod(taps)
+        codes, scales = codes_of(self.random.standard_normal((made, read // group, *taps)) * gain * math.sqrt(2 / fan), (1, 2, 3))
+        zero = self.constant(numpy.zeros(made, numpy.int8))
+        weight = self.op("DequantizeLinear", self.constant(codes), self.constant(scales), zero, axis=0)
+        sums = scales * numpy.float32(self.range_of(x)[0])
+        row = numpy.rint(self.random.standard_normal(made) * 0.01 / sums).astype(numpy.int32)
+        shift = self.op("DequantizeLinear", self.constant(row), self.constant(sums), axis=0)
+        return self.op("Conv", x, weight, shift, kernel_shape=list(taps), strides=[stride] * 2, pads=[kernel // 2] * 4,
+                       dilations=[1, 1], group=group)
+
+    def batch_norm(self, x, channels, gain=1.0):
+        return x
+
+
+class DynamicWriter(Writer):
+    """Dynamic quantization: products by weights are of codes, whose scale each run finds."""
+
+    def linear(self, x, read, made, bias=True):
+        codes, scales = codes_of(self.random.standard_normal((read, made)) / math.sqrt(read), (0, 1))
+        a, scale, zero = self.op("DynamicQuantizeLinear", x, outputs=3)
+        sums = self.op("MatMulInteger", a, self.constant(codes), zero, self.constant(0, numpy.int8))
+        y = self.op("Mul", self.op("Cast", sums, to=1), self.op("Mul", scale, self.constant(scales[0], numpy.float32)))
+        return self.op("Add", self.normal((made,), 0.01), y) if bias else y
+
+
+def resnet50(path, writer=Writer):
+    g = writer(1)
 
     def unit(x, read, made, kernel, stride=1, gain=1.0):
         return g.batch_norm(g.conv(x, read, made, kernel, stride, bias=False), made, gain)
@@ -186,8 +246,8 @@ def yolo_n(path):
     g.save(path, [("image", "float32", [1, 3, 640, 640])], ["boxes"])
 
 
-def bert_base(path):
-    g = Writer(4)
+def bert_base(path, writer=Writer):
+    g = writer(4)
     width, heads = 768, 12
     x = g.op("Gather", g.normal((30522, width), 0.02), "input_ids")
     x = g.op("Add", x, g.op("Gather", g.normal((2, width), 0.02), "token_type_ids"))
@@ -220,7 +280,9 @@ def whisper_tiny_encoder(path):
 
 
 MODELS = {"resnet50": resnet50, "mobilenet_v3": mobilenet_v3, "yolo_n": yolo_n, "bert_base": bert_base,
-          "whisper_tiny_encoder": whisper_tiny_encoder}
+          "whisper_tiny_encoder": whisper_tiny_encoder,
+          "resnet50_static_8_bits": lambda path: resnet50(path, StaticWriter),
+          "bert_base_dynamic_8_bits": lambda path: bert_base(path, DynamicWriter)}
 
 
 def make(folder, names=tuple(MODELS)):
