@@ -3,13 +3,15 @@
 // apply such a chain to their results.
 //
 // Registers 0, 1, ... are the operands, which broadcast as in NumPy; each step appends one. A step is the name of an ONNX op without
-// attributes and its registers: "Mul 0 2". The last register is the result; without steps, register 0.
+// attributes and its registers: "Mul 0 2". The last register is the result; without steps, register 0. Operands of 8 or 32 bits are
+// converted to floats first.
 #include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -73,6 +75,9 @@ struct ElementwiseStep {
   StepOp op = StepOp::add;
   int a = 0, b = -1;
 };
+
+/// Whether operands of a chain may be of that type, next to floats.
+constexpr bool is_step_integer(DType dtype) { return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i32; }
 
 /// Limits of a chain, which bound a kernel's scratch.
 constexpr size_t most_steps = 32, most_step_operands = 16;

@@ -49,9 +49,28 @@ void infer_channels_last_pool(InferContext& context) {
   infer_last(context, *x, x->back(), kernel);
 }
 
+/// The type of attribute "to", or of an operand of floats, f32 if there is none.
+DType elementwise_type(const InferContext& context) {
+  DType out = DType::none;
+  for (int k = 0; k < context.inputs(); ++k) {
+    const DType dtype = context.dtype(k);
+    if (is_float(dtype) && out == DType::none) out = dtype;
+    else if (dtype != out && dtype != DType::none && !is_step_integer(dtype))
+      InferContext::fail(
+          cat("operand ", k, " is of ", dtype_name(dtype), ", and chains are of floats of one type, u8, i8 and i32"));
+  }
+  if (!context.attributes().has("to")) return out == DType::none ? DType::f32 : out;
+  const auto to = static_cast<DType>(context.attributes().integer("to", 0));
+  if (to != DType::u8 && to != DType::i8) InferContext::fail("attribute \"to\" is not of 8-bit integers");
+  const int64_t zero = context.attributes().integer("zero", 0), low = to == DType::u8 ? 0 : -128;
+  if (zero < low || zero > low + 255)
+    InferContext::fail(cat("attribute \"zero\" is ", zero, ", no ", dtype_name(to)));
+  return to;
+}
+
 /// The dims to which all operands broadcast.
 void infer_elementwise(InferContext& context) {
-  context.set_type(0, context.dtype(0));
+  context.set_type(0, elementwise_type(context));
   Dims out;
   for (int k = 0; k < context.inputs(); ++k) {
     const Dims* dims = context.dims(k);
@@ -98,12 +117,15 @@ void register_channels_last(OpSet& ops) {
            .ranks = "3-",
            .infer = infer_channels_last_pool,
            .doc = "MaxPool or AveragePool (kind max, mean) of x [b, in, c]"});
-  ops.add({.name = "plait.Elementwise",
-           .inputs = "operands...",
-           .outputs = "y",
-           .attributes = {{"steps", "strings", "required"}},
-           .infer = infer_elementwise,
-           .doc = "a chain of element-wise ops on operands that broadcast, in one pass"});
+  ops.add(
+      {.name = "plait.Elementwise",
+       .inputs = "operands...",
+       .outputs = "y",
+       .attributes = {{"steps", "strings", "required"}, {"to", "int", ""}, {"zero", "int", "0"}},
+       .infer = infer_elementwise,
+       .doc =
+           "a chain of element-wise ops on operands that broadcast, in one pass; with `to` (u8, i8) its results are "
+           "rounded to even, and codes are saturate(result + zero)"});
 }
 
 }  // namespace plait

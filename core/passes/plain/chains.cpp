@@ -1,5 +1,6 @@
 // Pass chains: element-wise ops that lead to one value become one plait.Elementwise, or steps of the convolution before them, so
-// that what lies between them never goes to memory.
+// that what lies between them never goes to memory. Chains of f32 read integers, and end in codes, where casts, DequantizeLinear and
+// QuantizeLinear are at their ends.
 #include <algorithm>
 #include <queue>
 #include <set>
@@ -11,6 +12,12 @@
 
 namespace plait {
 namespace {
+
+/// Of a QuantizeLinear or DequantizeLinear that has one constant for all, or none.
+int64_t zero_point(const Graph& graph, const Node& node) {
+  const ValueId zero = node.inputs.size() > 2 ? node.inputs[2] : no_value;
+  return zero == no_value ? 0 : to_ints(graph.constant(zero)->view())[0];
+}
 
 /// Steps and operands of one chain.
 class ChainBuilder {
@@ -70,8 +77,17 @@ class ChainBuilder {
     return {true, static_cast<int>(steps_.size()) - 1};
   }
 
+  Register scale(const Node& node) { return number(*graph_.constant(node.inputs[1])->as<float>()); }
+
   Register compute(const Node& node) {
     Register x = of(node.inputs[0]);
+    if (node.op == "Cast") return x;  // as it is read
+    if (node.op == "DequantizeLinear") {
+      const int64_t zero = zero_point(graph_, node);
+      if (zero != 0) x = step(StepOp::sub, x, number(static_cast<double>(zero)));
+      return step(StepOp::mul, x, scale(node));
+    }
+    if (node.op == "QuantizeLinear") return step(StepOp::div, x, scale(node));
     if (node.op == "Clip") {
       if (node.inputs.size() > 1 && node.inputs[1] != no_value) x = step(StepOp::max, x, of(node.inputs[1]));
       if (node.inputs.size() > 2 && node.inputs[2] != no_value) x = step(StepOp::min, x, of(node.inputs[2]));
@@ -106,7 +122,7 @@ class Chains {
 
   void run() {
     for (size_t i = graph_.nodes.size(); i-- > 0;)
-      if (!gone_[i] && joins(graph_.nodes[i])) fuse_chain(i);
+      if (!gone_[i] && (joins(graph_.nodes[i]) || makes_codes(graph_.nodes[i]))) fuse_chain(i);
     std::vector<Node> kept;
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       if (!gone_[i]) kept.push_back(std::move(graph_.nodes[i]));
@@ -117,9 +133,32 @@ class Chains {
  private:
   const Type& type(ValueId id) const { return graph_.value(id).type; }
 
+  static bool is_code(DType dtype) { return dtype == DType::u8 || dtype == DType::i8; }
+  /// Whether scale and zero point of QuantizeLinear or DequantizeLinear are one number each.
+  bool has_one_scale(const Node& node) const {
+    for (size_t k = 1; k < node.inputs.size(); ++k) {
+      const Tensor* one = node.inputs[k] == no_value ? nullptr : graph_.constant(node.inputs[k]);
+      if (node.inputs[k] != no_value && (!one || one->elements() != 1)) return false;
+    }
+    return node.attributes.integer("block_size", 0) == 0 && type(node.inputs[1]).dtype == DType::f32;
+  }
+  /// Whether the node makes f32 of integers, which a chain does as it reads them.
+  bool reads_integers(const Node& node) const {
+    if (node.op != "Cast" && node.op != "DequantizeLinear") return false;
+    const Type &x = type(node.inputs[0]), &y = type(node.outputs[0]);
+    if (!x.dims || y.dtype != DType::f32) return false;
+    return node.op == "Cast" ? is_step_integer(x.dtype) : is_code(x.dtype) && has_one_scale(node);
+  }
+  /// Whether the node can be the end of a chain of which it makes codes.
+  bool makes_codes(const Node& node) const {
+    return node.op == "QuantizeLinear" && type(node.inputs[0]).dtype == DType::f32 && type(node.outputs[0]).dims &&
+           is_code(type(node.outputs[0]).dtype) && has_one_scale(node);
+  }
+
   /// Whether the node can be a part of a chain.
   bool joins(const Node& node) const {
     if (node.outputs.size() != 1 || node.inputs.empty() || !type(node.outputs[0]).dims) return false;
+    if (reads_integers(node)) return true;
     for (ValueId id : node.inputs)
       if (id == no_value ? node.op != "Clip" : type(id).dtype != DType::f32 || !type(id).dims) return false;
     if (node.op == "Clip") {  // bounds of one number
@@ -144,6 +183,7 @@ class Chains {
   /// the chain reads, if any.
   void fuse_chain(size_t root) {
     const Dims& sizes = *type(graph_.nodes[root].outputs[0]).dims;
+    const bool coded = makes_codes(graph_.nodes[root]);  // convolutions do not
     std::set<size_t> chain{root};
     std::priority_queue<size_t> reached;  // later nodes first: all readers of a value are seen before its producer
     std::set<size_t> seen;
@@ -159,7 +199,7 @@ class Chains {
       const size_t at = reached.top();
       reached.pop();
       const Node& node = graph_.nodes[at];
-      const bool begins = takes_steps(node) && start < 0;
+      const bool begins = takes_steps(node) && start < 0 && !coded;
       if (gone_[at] || (!begins && !joins(node)) || links_.is_output(node.outputs[0])) continue;
       const auto& dims = type(node.outputs[0]).dims;
       if (!dims || *dims != sizes) continue;
@@ -198,6 +238,10 @@ class Chains {
     made.inputs.insert(made.inputs.end(), operands.begin(), operands.end());
     made.outputs = graph_.nodes[root].outputs;
     made.attributes.set("steps", std::move(steps));
+    if (const Node& last = graph_.nodes[root]; makes_codes(last)) {
+      made.attributes.set("to", static_cast<int64_t>(type(last.outputs[0]).dtype));
+      made.attributes.set("zero", zero_point(graph_, last));
+    }
     for (size_t at : chain) gone_[at] = at != root;
     if (conv) gone_[static_cast<size_t>(start)] = true;
     graph_.nodes[root] = std::move(made);

@@ -21,9 +21,10 @@ std::shared_ptr<const KernelState> prepare_last_conv(const NodeInfo& node) {
 
 bool accepts_last_conv(const NodeInfo& node) {
   const int rank = node.inputs[0].rank;
-  return (rank == 3 || rank == 4) && node.inputs[1].constant &&
-         std::all_of(node.inputs.begin(), node.inputs.end(),
-                     [](const OperandInfo& one) { return one.dtype == DType::f32; });
+  return (rank == 3 || rank == 4) && node.inputs[1].constant && node.inputs[0].dtype == DType::f32 &&
+         node.inputs[1].dtype == DType::f32 &&
+         std::all_of(node.inputs.begin() + 2, node.inputs.end(),
+                     [](const OperandInfo& one) { return StepsRun::takes(one.dtype); });
 }
 
 // ---- Weights ----
@@ -161,8 +162,9 @@ void run_products(const KernelCall& call, const LastConv& conv, const GemmTiles&
         },
         [&](int64_t first, int64_t count, int64_t j0, int64_t j1, std::byte* spare) {
           if (plan.empty()) return;
-          if (j0 == 0 && j1 == conv.m) return steps.run(first * conv.m, (first + count) * conv.m, spare);
-          for (int64_t i = first; i < first + count; ++i) steps.run(i * conv.m + j0, i * conv.m + j1, spare);
+          if (j0 == 0 && j1 == conv.m) steps.run(first * conv.m, (first + count) * conv.m, spare);
+          else
+            for (int64_t i = first; i < first + count; ++i) steps.run(i * conv.m + j0, i * conv.m + j1, spare);
         });
 }
 
@@ -209,7 +211,7 @@ KernelStatus run_last_conv(const KernelCall& call) {
   if (const int32_t k = StepsRun::misfit(call.inputs.subspan(2), call.outputs[0].shape); k >= 0)
     return {KernelCode::bad_value, k + 2, call.inputs[static_cast<size_t>(k) + 2].elements()};
   if (call.outputs[0].elements() == 0) return {};
-  const StepsRun steps(state.steps, call.inputs.subspan(2), call.outputs[0], true, elementwise_loops(isa));
+  const StepsRun steps(state.steps, call.inputs.subspan(2), call.outputs[0], true, isa);
   if (conv.by_channel) run_by_channel(call, conv, channel_loops(isa), state.steps, steps);
   else run_products(call, conv, tiles, state.steps, steps);
   return {};

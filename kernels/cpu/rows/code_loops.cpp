@@ -56,6 +56,12 @@ bool quantize(const float* x, int64_t n, float scale, float zero, Code* y) {
   return !odd;
 }
 
+void convert(const int32_t* x, int64_t n, float* y) {
+  int64_t i = 0;
+  for (; i + L <= n; i += L) hn::StoreU(hn::ConvertTo(df, hn::LoadU(di, x + i)), df, y + i);
+  for (; i < n; ++i) y[i] = static_cast<float>(x[i]);
+}
+
 void range(const float* x, int64_t n, float& low, float& high) {
   // The second operand is kept where the first is NaN.
   V least[4], most[4];
@@ -140,7 +146,7 @@ void weigh(const int16_t* const* x, const int16_t* weights, int64_t pairs, int64
 template <class Code>
 constexpr CodesOf<Code> own{quantize<Code>, requantize<Code>, dequantize<Code>, centre<Code>};
 
-const CodeLoops loops{own<uint8_t>, own<int8_t>, range, weigh};
+const CodeLoops loops{own<uint8_t>, own<int8_t>, convert, range, weigh};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -22,6 +22,8 @@ struct CodesOf {
 struct CodeLoops {
   CodesOf<uint8_t> u8;
   CodesOf<int8_t> i8;
+  /// y = x as f32, rounded to even.
+  void (*convert)(const int32_t* x, int64_t n, float* y);
   /// Widens the range so that it holds all of x that are not NaN.
   void (*range)(const float* x, int64_t n, float& low, float& high);
   /// sums[j] = the sum of x[tap][j] weights[tap] over 2 `pairs` taps. Reads and writes up to 64 elements beyond n.

@@ -1,6 +1,8 @@
 #include "kernels/cpu/rows/steps.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/rows/register.h"
@@ -43,7 +45,10 @@ int unary_loop(StepOp op) {
 
 }  // namespace
 
-StepsPlan::StepsPlan(const NodeInfo& node, size_t registers) : operands(registers) {
+StepsPlan::StepsPlan(const NodeInfo& node, size_t registers)
+    : operands(registers),
+      coded(node.attributes.has("to")),
+      zero(static_cast<float>(node.attributes.integer("zero", 0))) {
   const Attribute* found = node.attributes.find("steps");
   const auto* texts = found ? std::get_if<std::vector<std::string>>(found) : nullptr;
   steps = parse_steps(texts ? *texts : std::vector<std::string>(), registers);
@@ -64,9 +69,9 @@ StepsPlan::StepsPlan(const NodeInfo& node, size_t registers) : operands(register
 }
 
 StepsRun::StepsRun(const StepsPlan& plan, std::span<const TensorView> operands, const TensorView& y, bool in_place,
-                   const ElementwiseLoops& loops)
-    : plan_(plan), loops_(loops), y_(y.as<float>()) {
-  if (in_place) operands_.push_back({y_, y.elements()});
+                   Isa isa)
+    : plan_(plan), loops_(elementwise_loops(isa)), codes_(code_loops(isa)), y_(y) {
+  if (in_place) operands_.push_back({y, y.elements()});
   for (const TensorView& operand : operands) operands_.push_back(operand_of(operand, y.shape));
   for (const Operand& operand : operands_)
     if (operand.period > 1 && operand.period < step_tile) {
@@ -86,7 +91,7 @@ int32_t StepsRun::misfit(std::span<const TensorView> operands, const Shape& y) {
 }
 
 StepsRun::Operand StepsRun::operand_of(const TensorView& operand, const Shape& y) {
-  Operand out{operand.as<float>()};
+  Operand out{operand};
   int trailing = 0;  // dims that the operand has whole
   const Shape& own = operand.shape;
   while (trailing < own.rank() && trailing < y.rank() && own.back(trailing + 1) == y.back(trailing + 1)) ++trailing;
@@ -108,12 +113,24 @@ StepsRun::Operand StepsRun::operand_of(const TensorView& operand, const Shape& y
   return out;
 }
 
+void StepsRun::load(const TensorView& tensor, int64_t at, int64_t n, float* to) const {
+  if (tensor.dtype == DType::u8) codes_.u8.dequantize(tensor.as<uint8_t>() + at, n, 1, 0, to);
+  else if (tensor.dtype == DType::i8) codes_.i8.dequantize(tensor.as<int8_t>() + at, n, 1, 0, to);
+  else if (tensor.dtype == DType::i32) codes_.convert(tensor.as<int32_t>() + at, n, to);
+  else std::memcpy(to, tensor.as<float>() + at, static_cast<size_t>(n) * sizeof(float));
+}
+
+bool StepsRun::store_codes(const float* from, int64_t at, int64_t n) const {
+  return y_.dtype == DType::u8 ? codes_.u8.quantize(from, n, 1, plan_.zero, y_.as<uint8_t>() + at)
+                               : codes_.i8.quantize(from, n, 1, plan_.zero, y_.as<int8_t>() + at);
+}
+
 /// Elements [begin, begin + n) of y's, as the operand repeats.
-void StepsRun::fill(const Operand& operand, int64_t begin, int64_t n, float* to) {
+void StepsRun::fill(const Operand& operand, int64_t begin, int64_t n, float* to) const {
   if (operand.period) {
     for (int64_t i = 0, at = begin % operand.period; i < n; at = 0) {
       const int64_t count = std::min(n - i, operand.period - at);
-      std::memcpy(to + i, operand.data + at, static_cast<size_t>(count) * sizeof(float));
+      load(operand.tensor, at, count, to + i);
       i += count;
     }
     return;
@@ -126,20 +143,20 @@ void StepsRun::fill(const Operand& operand, int64_t begin, int64_t n, float* to)
       at += row % operand.sizes[axis] * operand.steps[axis];
       row /= operand.sizes[axis];
     }
-    const float* from = operand.data + at;
-    if (operand.steps[0]) std::memcpy(to + i, from, static_cast<size_t>(count) * sizeof(float));
-    else std::fill_n(to + i, count, *from);
+    load(operand.tensor, at, operand.steps[0] ? count : 1, to + i);
+    if (!operand.steps[0]) std::fill_n(to + i + 1, count - 1, to[i]);
     i += count;
   }
 }
 
-void StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
+int64_t StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
   struct Register {
     const float* data;
     int64_t step;
   };
   auto* tiles = reinterpret_cast<float*>(scratch);
-  float* repeats = tiles + plan_.tile_count * step_tile;
+  float *repeats = tiles + plan_.tile_count * step_tile,
+        *numbers = repeats + static_cast<int64_t>(plan_.operands) * step_tile;  // of codes
   Register registers[most_step_operands + most_steps];
   int64_t made[most_step_operands];  // what a repeated operand's tile holds: the place in its period
   int64_t lengths[most_step_operands];
@@ -148,9 +165,11 @@ void StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
     const int64_t n = std::min(end - i, grain_ - i % grain_);
     for (size_t k = 0; k < operands_.size(); ++k) {
       const Operand& operand = operands_[k];
+      const bool floats = operand.tensor.dtype == DType::f32;
       const int64_t at = operand.period ? i % operand.period : 0;
-      if (operand.period == 1) registers[k] = {operand.data, 0};
-      else if (operand.period && at + n <= operand.period) registers[k] = {operand.data + at, 1};
+      if (floats && operand.period == 1) registers[k] = {operand.tensor.as<float>(), 0};
+      else if (floats && operand.period && at + n <= operand.period)
+        registers[k] = {operand.tensor.as<float>() + at, 1};
       else {
         float* to = repeats + static_cast<int64_t>(k) * step_tile;
         if (operand.period == 0 || made[k] != at || lengths[k] < n) fill(operand, i, n, to);
@@ -161,7 +180,7 @@ void StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
     for (size_t s = 0; s < plan_.steps.size(); ++s) {
       const ElementwiseStep& step = plan_.steps[s];
       const bool last = s + 1 == plan_.steps.size();
-      float* to = last ? y_ + i : tiles + plan_.tiles[s] * step_tile;
+      float* to = !last ? tiles + plan_.tiles[s] * step_tile : plan_.coded ? numbers : y_.as<float>() + i;
       const Register& a = registers[step.a];
       if (is_binary(step.op)) {
         const Register& b = registers[step.b];
@@ -175,8 +194,11 @@ void StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
       }
       registers[plan_.operands + s] = {to, 1};
     }
+    if (plan_.coded && !store_codes(numbers, i, n))
+      return i + (std::find_if(numbers, numbers + n, [](float x) { return std::isnan(x); }) - numbers);
     i += n;
   }
+  return -1;
 }
 
 namespace {
@@ -189,8 +211,12 @@ struct ChainState : KernelState {
 std::shared_ptr<const KernelState> prepare_chain(const NodeInfo& node) { return std::make_shared<ChainState>(node); }
 
 bool accepts_chain(const NodeInfo& node) {
-  return std::all_of(node.inputs.begin(), node.inputs.end(),
-                     [](const OperandInfo& one) { return one.dtype == DType::f32; });
+  const Attribute* steps = node.attributes.find("steps");
+  const auto* texts = steps ? std::get_if<std::vector<std::string>>(steps) : nullptr;
+  return texts && !texts->empty() &&
+         std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [](const OperandInfo& one) { return StepsRun::takes(one.dtype); }) &&
+         (node.outputs.empty() || node.outputs[0].dtype == DType::f32 || node.attributes.has("to"));
 }
 
 int64_t chain_scratch(const KernelState* state, std::span<const TensorView>, std::span<const TensorView>,
@@ -204,12 +230,15 @@ KernelStatus run_chain(const KernelCall& call) {
   if (const int32_t k = StepsRun::misfit(call.inputs, call.outputs[0].shape); k >= 0)
     return {KernelCode::bad_value, k, call.inputs[static_cast<size_t>(k)].elements()};
   if (call.outputs[0].elements() == 0) return {};
-  const StepsRun run(plan, call.inputs, call.outputs[0], false, elementwise_loops(isa));
+  const StepsRun run(plan, call.inputs, call.outputs[0], false, isa);
+  std::atomic<int64_t> odd{-1};
   const int64_t bytes = StepsRun::worker_bytes(plan);
-  share_ranges(
-      call.pool, call.outputs[0].elements(), run.grain(), static_cast<int64_t>(plan.steps.size()),
-      [&](int64_t begin, int64_t end, int worker) { run.run(begin, end, call.scratch.data() + worker * bytes); });
-  return {};
+  share_ranges(call.pool, call.outputs[0].elements(), run.grain(), static_cast<int64_t>(plan.steps.size()),
+               [&](int64_t begin, int64_t end, int worker) {
+                 const int64_t at = run.run(begin, end, call.scratch.data() + worker * bytes);
+                 if (at >= 0) odd.store(at, std::memory_order_relaxed);
+               });
+  return odd < 0 ? KernelStatus{} : KernelStatus{KernelCode::not_a_number, 0, odd};
 }
 
 }  // namespace
@@ -218,7 +247,7 @@ void add_steps(KernelTable& table, Isa isa) {
   if (isa != Isa::avx2 && isa != Isa::avx512) return;
   add_kernel(table, isa,
              {.op = "plait.Elementwise",
-              .dtypes = "f32",
+              .dtypes = "f32, u8, i8, i32",
               .accepts = accepts_chain,
               .prepare = prepare_chain,
               .scratch_bytes = chain_scratch,

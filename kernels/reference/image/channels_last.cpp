@@ -1,4 +1,5 @@
 // Convolution and pooling of images [b, space, c], and chains of element-wise ops.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -94,14 +95,25 @@ KernelStatus channels_last_pool(const KernelCall& call, const LastPool& a) {
 }
 
 struct Chain {
-  explicit Chain(const NodeInfo& node) : steps(steps_of(node, node.inputs.size())) {}
+  explicit Chain(const NodeInfo& node)
+      : steps(steps_of(node, node.inputs.size())),
+        coded(node.attributes.has("to")),
+        zero(static_cast<double>(node.attributes.integer("zero", 0))) {}
   std::vector<ElementwiseStep> steps;
+  bool coded;
+  double zero;
 };
 
 KernelStatus elementwise_chain(const KernelCall& call, const Chain& chain) {
   std::vector<std::vector<double>> registers;
   for (const TensorView& operand : call.inputs) registers.push_back(repeated(operand, call.outputs[0].shape));
-  store_all(call.outputs[0], run_steps(chain.steps, std::move(registers)));
+  std::vector<double> results = run_steps(chain.steps, std::move(registers));
+  for (size_t i = 0; chain.coded && i < results.size(); ++i) {
+    if (std::isnan(results[i])) return {KernelCode::not_a_number, 0, static_cast<int64_t>(i)};
+    const double low = call.outputs[0].dtype == DType::u8 ? 0 : -128;
+    results[i] = std::clamp(std::nearbyint(results[i]) + chain.zero, low, low + 255);
+  }
+  store_all(call.outputs[0], results);
   return {};
 }
 
@@ -110,7 +122,7 @@ KernelStatus elementwise_chain(const KernelCall& call, const Chain& chain) {
 void add_channels_last(KernelTable& table) {
   add<channels_last_conv>(table, "plait.ChannelsLastConv", floats);
   add<channels_last_pool>(table, "plait.ChannelsLastPool", floats);
-  add<elementwise_chain>(table, "plait.Elementwise", floats);
+  add<elementwise_chain>(table, "plait.Elementwise", anything);
 }
 
 }  // namespace plait::reference

@@ -106,7 +106,7 @@ TEST(CpuChannelsLastConv, EqualsReferenceInItemsAndParts) {
 TEST(CpuChannelsLastConv, BitsInAnyCompany) {
   const Tensor x = random_tensor(DType::f32, {5, 9, 7, 24}, 1), w = random_tensor(DType::f32, {48, 24, 3, 3}, 2);
   const Attributes how = attributes({{"pads", Ints{1, 1, 1, 1}}});
-  for (const std::string isa : isas())
+  for (const std::string& isa : isas())
     for (const auto& kernel : kernels().all())
       if (kernel->op == "plait.ChannelsLastConv" && kernel->isa == isa) {
         const Tensor all = run_kernel(*kernel, how, {x, w}, {{DType::f32, {5, 9, 7, 48}}}, 2, nullptr, {1})[0];
@@ -158,6 +158,38 @@ TEST(CpuElementwise, EqualsReference) {
                       attributes({{"steps", Texts{"Mul 0 1", "Sigmoid 5", "Mul 5 6", "Sub 7 3", "Max 8 4", "Mul 9 2",
                                                   "Add 10 5"}}}),
                       inputs, y, 1e-5, 1e-6);
+  }
+}
+
+/// Operands of 8 and 32 bits, whole or repeated, next to floats; results as codes that saturate at both ends, with ties.
+TEST(CpuElementwise, ReadsIntegersAndMakesCodes) {
+  for (const Shape& y : {Shape{3, 5, 300}, Shape{2, 1, 7}})
+    for (DType to : {DType::u8, DType::i8, DType::f32})
+      for (const Shape& own : {y, Shape{y[2]}, Shape{}, Shape{y[0], 1, y[2]}, Shape{y[1], 1}}) {
+        SCOPED_TRACE(cat(y.text(), " ", own.text(), " ", dtype_name(to)));
+        const std::vector<Tensor> inputs{random_tensor(DType::u8, own, 1, 0, 256),
+                                         random_tensor(DType::i8, y, 2, -128, 128),
+                                         random_tensor(DType::i32, own, 3, -2000000000, 2000000000),
+                                         tensor(DType::f32, {}, {0x1p-24}), tensor(DType::f32, {}, {0.5})};
+        Attributes how = attributes({{"steps", Texts{"Sub 0 1", "Mul 2 3", "Add 5 6", "Mul 7 4"}}});
+        if (to != DType::f32)
+          how.set("to", static_cast<int64_t>(to)), how.set("zero", int64_t{to == DType::u8 ? 200 : -3});
+        expect_reference("plait.Elementwise", how, inputs, {{to, y}}, 0, to == DType::f32 ? 1e-4 : 1, 2);
+        how.set("steps", Texts{"Sub 0 1", "Mul 5 4"});  // halves: exact
+        expect_reference("plait.Elementwise", how, {inputs[0], inputs[1], inputs[2], inputs[3], inputs[4]}, {{to, y}},
+                         0, 0, 2);
+      }
+}
+
+TEST(CpuElementwise, NamesTheResultThatIsNotANumber) {
+  Tensor x = random_tensor(DType::f32, {1300}, 1);
+  x.as<float>()[1100] = NAN;
+  const Attributes how = attributes({{"steps", Texts{"Neg 0"}}, {"to", static_cast<int64_t>(DType::i8)}});
+  for (const std::string& isa : {std::string("reference"), std::string("avx2"), std::string("avx512")}) {
+    KernelStatus status;
+    run_op(kernels(), "plait.Elementwise", how, {x}, {{DType::i8, {1300}}}, 2, &status, isa);
+    EXPECT_EQ(status.code, KernelCode::not_a_number) << isa;
+    EXPECT_EQ(status.value, 1100) << isa;
   }
 }
 

@@ -467,6 +467,39 @@ TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
   }
 }
 
+/// Casts and DequantizeLinear are how a chain reads, also after a convolution; QuantizeLinear is how it ends.
+TEST(PlainPasses, ChainsReadIntegersAndMakeCodes) {
+  for (DType dtype : {DType::u8, DType::i8}) {
+    Graph graph;
+    const ValueId x = graph.add_value("x", {DType::f32, Dims{Dim(1), Dim(4), Dim(9), Dim(9)}});
+    graph.inputs = {x};
+    auto op = [&](const std::string& name, std::vector<ValueId> inputs, Attributes how = {}) {
+      return graph.add_node(name, std::move(inputs), 1, std::move(how)).outputs[0];
+    };
+    const ValueId scale = graph.add_constant(tensor(DType::f32, {}, {0.03})),
+                  zero = graph.add_constant(tensor(dtype, {}, {dtype == DType::u8 ? 77.0 : -5.0}));
+    const ValueId weight = graph.add_constant(random_tensor(DType::f32, {4, 4, 1, 1}, 3));
+    const ValueId first = op("Conv", {x, weight}), codes = op("QuantizeLinear", {first, scale, zero});
+    auto numbers = [&] { return op("DequantizeLinear", {codes, scale, zero}); };
+    auto cast = [&](ValueId from, DType to) {
+      return op("Cast", {from}, attributes({{"to", static_cast<int64_t>(to)}}));
+    };
+    graph.outputs = {op("QuantizeLinear", {op("Mul", {op("HardSwish", {numbers()}), first}), scale, zero}),
+                     op("Relu", {op("Add", {op("Conv", {first, weight}), numbers()})}),
+                     op("Mul", {cast(cast(x, DType::i32), DType::f32), x})};
+    std::vector<std::string> ops;
+    const Tensor input = random_tensor(DType::f32, {1, 4, 9, 9}, 2, -4, 4);
+    const std::vector<Tensor> plain = run(graph, input, {"chains"}), chains = run(graph, input, {}, &ops);
+    for (size_t i = 0; i < plain.size(); ++i) test::expect_equal_bits(chains[i], plain[i]);
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), "QuantizeLinear"), 1);
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), "DequantizeLinear"), 0);
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), "Cast"), 1);
+    Tensor odd = input;
+    odd.as<float>()[5] = NAN;
+    EXPECT_THROW(run(graph, odd, {}), Error);
+  }
+}
+
 /// Codes between convolutions keep the layout of these, but for those with a scale for each channel.
 TEST(PlainPasses, CodesHaveChannelsLast) {
   for (bool by_channel : {false, true}) {
