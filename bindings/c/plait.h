@@ -464,7 +464,8 @@ typedef struct plait_generator_stats {
   double expected_wait_seconds; /* until its prompt is begun, of a request submitted now with priority 0 */
   double step_seconds;          /* of all steps, to their logits */
   double sampling_seconds;      /* choosing tokens from these on the host, after steps */
-  int64_t failed_rank;          /* that ended the ranks of a mesh, known after a second or two: every call fails since; -1: none */
+  int64_t failed_rank;          /* that ended the ranks of a mesh: every call fails since; -1: none. Without calls known after a
+                                 * second or two, on another machine after the deadline of ranks. */
 } plait_generator_stats;
 
 PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out);

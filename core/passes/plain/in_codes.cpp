@@ -119,6 +119,8 @@ class InCodes {
   std::optional<ValueId> coded(const Tensor& numbers, const Codes& x, const Codes& w) {
     const Tensor* of_w = scales(w.scale);
     if (numbers.dtype() != DType::f32 || numbers.shape().rank() != 1) return std::nullopt;
+    if (!w.single && of_w->elements() != numbers.elements())
+      return std::nullopt;  // the file has not been checked yet
     Tensor out(DType::i32, numbers.shape());
     for (int64_t i = 0; i < out.elements(); ++i) {
       const double unit = number(x.scale) * of_w->as<float>()[w.single ? 0 : i], code = numbers.as<float>()[i] / unit;

@@ -1,6 +1,6 @@
 #pragma once
 // Passes of plain graphs: what exporters spell in many nodes, or in types and layouts without a fast kernel, becomes what has one.
-// Results stay the file's but for the order of sums. Devices have kernels for the file's own nodes.
+// Results stay the file's but for the order of sums, and codes but for a step at ties. Devices have kernels for the file's own nodes.
 #include "core/passes/base/pass.h"
 
 namespace plait {

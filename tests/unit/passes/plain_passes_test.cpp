@@ -467,6 +467,26 @@ TEST(PlainPasses, WhatIsBetweenCodesComputesOnThem) {
   }
 }
 
+/// A bias that is longer than its scales is what an error is about, and is not read with them.
+TEST(PlainPasses, BiasOfAnotherLengthThanItsScalesIsRefused) {
+  Graph graph;
+  const ValueId x = graph.add_value("x", {DType::f32, Dims{Dim(1), Dim(4), Dim(5), Dim(5)}});
+  graph.inputs = {x};
+  auto op = [&](const std::string& name, std::vector<ValueId> inputs, Attributes how = {}) {
+    return graph.add_node(name, std::move(inputs), 1, std::move(how)).outputs[0];
+  };
+  const ValueId scale = graph.add_constant(tensor(DType::f32, {}, {0.03})),
+                zero = graph.add_constant(tensor(DType::u8, {}, {77})),
+                weight = op("DequantizeLinear",
+                            {graph.add_constant(random_tensor(DType::i8, {6, 4, 1, 1}, 1, -128, 128)),
+                             graph.add_constant(random_tensor(DType::f32, {6}, 2, 0.01, 0.02))},
+                            attributes({{"axis", int64_t{0}}}));
+  const ValueId codes = op("QuantizeLinear", {x, scale, zero}), again = op("DequantizeLinear", {codes, scale, zero});
+  const ValueId y = op("Conv", {again, weight, graph.add_constant(random_tensor(DType::f32, {100000}, 3))});
+  graph.outputs = {op("QuantizeLinear", {y, scale, zero})};
+  EXPECT_THROW(run(graph, random_tensor(DType::f32, {1, 4, 5, 5}, 4), {}), Error);
+}
+
 /// Casts and DequantizeLinear are how a chain reads, also after a convolution; QuantizeLinear is how it ends.
 TEST(PlainPasses, ChainsReadIntegersAndMakeCodes) {
   for (DType dtype : {DType::u8, DType::i8}) {
