@@ -139,7 +139,8 @@ typedef struct plait_view {
 
 PLAIT_API plait_status plait_tensor_view(plait_tensor* tensor, plait_view* out);
 /* A list of tensors of one dtype, whose elements have 8 to 64 bits, as one tensor [n] of that dtype: a sequence as an input or output
- * of a session, or an optional (of at most one part). The parts are copied. INVALID_ARGUMENT. */
+ * of a session, or an optional (of at most one part, which is a list itself for an optional of a sequence). The parts are copied.
+ * INVALID_ARGUMENT. */
 PLAIT_API plait_status plait_tensor_list(plait_dtype dtype, plait_tensor* const* parts, int64_t count, plait_tensor** out);
 /* How many parts such a list has. INVALID_ARGUMENT if the tensor is no list. */
 PLAIT_API plait_status plait_tensor_parts(plait_tensor* list, int64_t* count);
@@ -687,7 +688,8 @@ typedef struct plait_operand {
   plait_dtype dtype; /* NONE: known only at run time */
   int32_t rank;      /* -1: known only at run time */
   int64_t dims[8];   /* -1: any size */
-  int32_t is_list;   /* 1: a sequence or an optional, as plait_tensor_list makes them and plait_tensor_part reads them */
+  int32_t is_list;   /* 1: a sequence or an optional, as plait_tensor_list makes them and plait_tensor_part reads them;
+                      * 2: an optional of a sequence, a list of at most one list */
 } plait_operand;
 
 /* Input or output number `index`. */

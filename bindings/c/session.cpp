@@ -55,7 +55,7 @@ struct Side {
   std::string_view noun;
   const std::vector<std::string>& names;
   const std::vector<BufferId>& buffers;
-  const std::vector<bool>& lists;
+  const std::vector<int>& lists;
 };
 Side inputs_of(const Program& program) { return {"input", program.input_names, program.inputs, program.input_lists}; }
 Side outputs_of(const Program& program) { return {"output", program.output_names, program.outputs, program.output_lists}; }
@@ -70,7 +70,7 @@ void describe_operand(const Program& program, const Side& side, int64_t index, p
   plait_operand filled{};
   filled.name = side.names[at].c_str();
   filled.dtype = static_cast<plait_dtype>(buffer.dtype);
-  filled.is_list = side.lists[at] ? 1 : 0;
+  filled.is_list = side.lists[at];
   filled.rank = buffer.sized && buffer.dims.size() <= 8 ? static_cast<int32_t>(buffer.dims.size()) : -1;
   for (int32_t axis = 0; axis < filled.rank; ++axis) {
     const Dim& dim = buffer.dims[static_cast<size_t>(axis)];
@@ -101,10 +101,12 @@ std::vector<std::shared_ptr<Tensor>> bind_inputs(const Program& program, std::sp
       throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is ", dtype_name(bound[at]->dtype()),
                                               ", expected ", dtype_name(expected)));
     }
-    const bool is_list = side.lists[at];
-    const std::optional<int64_t> numbers = is_list ? numbers_of_list(bound[at]->view()) : std::optional<int64_t>(0);
+    const std::optional<int64_t> numbers = numbers_of_list(bound[at]->view(), side.lists[at]);
     if (!numbers)
-      throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is a sequence or an optional, and the tensor is no list"),
+      throw Error(Code::invalid_argument,
+                  cat("input ", quote(names[i]),
+                      side.lists[at] > 1 ? " is an optional of a sequence, and the tensor is no list of at most one list"
+                                         : " is a sequence or an optional, and the tensor is no list"),
                   "plait_tensor_list makes a list of tensors");
     if (expected != DType::string) continue;
     try {

@@ -46,21 +46,8 @@ Shape checked_shape(plait_dtype dtype, const int64_t* dims, int64_t rank, int64_
   return Shape(sizes);
 }
 
-/// How many elements are the numbers of a list, if the tensor is one of strings; otherwise 0.
-int64_t numbers_before(const TensorView& strings) { return numbers_of_list(strings).value_or(0); }
-
-/// Refuses memory that is no tensor of strings, nor a list of such.
-void check_strings(const Tensor& tensor) {
-  const int64_t bytes = tensor.blob() ? tensor.blob()->size() - tensor.offset() : 0;
-  const int64_t before = bytes >= tensor.bytes() ? numbers_before(tensor.view()) : 0;
-  if (before) {
-    try {
-      return check_packed_strings(tensor.view(), bytes, before);
-    } catch (const Error&) {  // no list, whatever it looks like
-    }
-  }
-  check_packed_strings(tensor.view(), bytes);
-}
+/// Refuses memory that is no tensor of strings, nor a list of such. How many elements are numbers of lists.
+int64_t check_strings(const Tensor& tensor) { return check_packed_string_list(tensor.view(), host_bytes(tensor)); }
 
 /// The parts of a list. Throws Error(invalid_argument).
 std::vector<ListPart> parts_of(const Tensor& list) {
@@ -113,15 +100,18 @@ plait_status plait_tensor_list(plait_dtype dtype, plait_tensor* const* parts, in
       throw Error(Code::invalid_argument, cat("dtype ", static_cast<int>(dtype), " has no lists: elements of a list have 8 to 64 bits"));
     std::vector<std::shared_ptr<Tensor>> kept;
     std::vector<TensorView> views;
+    int64_t before = 0;
     for (plait_tensor* part : span_of(parts, count, "parts")) {
       kept.push_back(object_of<Tensor>(part));
       views.push_back(kept.back()->view());
       if (kept.back()->dtype() != type)
         throw Error(Code::invalid_argument, cat("part ", views.size() - 1, " is ", dtype_name(kept.back()->dtype()),
                                                 ", expected ", dtype_name(type), " as the list"));
-      if (type == DType::string) check_packed_strings(views.back(), host_bytes(*kept.back()));
+      if (type != DType::string) continue;
+      if (count == 1) before = check_strings(*kept.back());  // perhaps a list itself
+      else check_packed_strings(views.back(), host_bytes(*kept.back()));
     }
-    return share(type == DType::string ? packed_string_list(views) : packed_list(type, views));
+    return share(type == DType::string ? packed_string_list(views, before) : packed_list(type, views));
   });
 }
 
@@ -139,11 +129,7 @@ plait_status plait_tensor_part(plait_tensor* list, int64_t index, plait_tensor**
     if (index < 0 || index >= std::ssize(parts))
       throw Error(Code::invalid_argument, cat("there is no part ", index, ": the list has ", parts.size()));
     const ListPart& part = parts[static_cast<size_t>(index)];
-    if (found->dtype() == DType::string) {
-      const int64_t before = numbers_before(found->view());
-      check_packed_strings(found->view(), host_bytes(*found), before);
-      return share(packed_string_part(found->view(), part, before));
-    }
+    if (found->dtype() == DType::string) return share(packed_string_part(found->view(), part, check_strings(*found)));
     const int64_t offset = found->offset() + part.offset * (dtype_bits(found->dtype()) / 8);
     return share(Tensor(found->dtype(), part.shape, found->blob(), offset));
   });

@@ -371,7 +371,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   run.add_option("--input", arguments.run.inputs,
                  "NAME=FILE.npy, one per input of the graph; or NAME=FILE.npz, for the array NAME of an archive (FILE.npz/OTHER for "
                  "another); or JSON: 'ids=[[1, 2]]', 'texts=[\"a\", \"b\"]'; a sequence is a folder with its parts: 0.npy, "
-                 "1.npy and so on")
+                 "1.npy and so on; an optional one is a folder with such a folder, 0, or empty")
       ->allow_extra_args(false);
   run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each requested output")
       ->allow_extra_args(false)

@@ -17,9 +17,35 @@ const plait_operand* operand_of(const std::vector<plait_operand>& operands, cons
   return found == operands.end() ? nullptr : &*found;
 }
 
-/// The file of part `index` of a list, whose parts are in a folder.
-std::string part_file(const std::string& folder, size_t index) {
-  return (std::filesystem::path(folder) / (std::to_string(index) + ".npy")).string();
+/// The file of part `index` of a list, whose parts are in a folder; of a list of lists it is a folder.
+std::string part_file(const std::string& folder, size_t index, int32_t depth) {
+  return (std::filesystem::path(folder) / (std::to_string(index) + (depth > 1 ? "" : ".npy"))).string();
+}
+
+plait_api::Tensor read_list(const std::string& folder, const plait_operand& operand, int32_t depth) {
+  if (!std::filesystem::is_directory(folder))
+    throw UsageError("input " + std::string(operand.name) + " is a sequence or an optional: " + folder +
+                     " has to be a folder with its parts, " +
+                     (depth > 1 ? "in a folder 0, or empty" : "0.npy, 1.npy and so on"));
+  std::vector<plait_api::Tensor> parts;
+  for (std::string file; std::filesystem::exists(file = part_file(folder, parts.size(), depth));)
+    parts.push_back(depth > 1 ? read_list(file, operand, depth - 1) : plait_api::Tensor::read(file, operand.dtype));
+  return plait_api::Tensor::list(operand.dtype, parts);
+}
+
+/// Parts of an earlier result that this one does not have are removed.
+void write_list(const plait_api::Tensor& tensor, const std::string& folder, int32_t depth) {
+  std::filesystem::create_directories(folder);
+  const std::vector<plait_api::Tensor> parts = tensor.parts();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string file = part_file(folder, i, depth);
+    depth > 1 ? write_list(parts[i], file, depth - 1) : parts[i].write(file);
+  }
+  std::string file;
+  for (size_t i = parts.size(); std::filesystem::exists(file = part_file(folder, i, depth)); ++i) {
+    if (depth > 1) write_list(plait_api::Tensor::list(tensor.view().dtype, {}), file, depth - 1);
+    std::filesystem::remove(file);  // a folder only if it is empty
+  }
 }
 
 /// An archive has an array of the operand's name; FILE.npz/NAME is another.
@@ -27,23 +53,12 @@ plait_api::Tensor read_operand(const plait_operand* operand, const std::string& 
   const plait_dtype dtype = operand ? operand->dtype : PLAIT_NONE;
   if (operand && !operand->is_list && is_json(file)) return tensor_of_json(file, dtype, name);
   if (!operand || !operand->is_list) return plait_api::Tensor::read(file.ends_with(".npz") ? file + "/" + name : file, dtype);
-  if (!std::filesystem::is_directory(file))
-    throw UsageError("input " + std::string(operand->name) + " is a sequence or an optional: " + file +
-                     " has to be a folder with its parts, 0.npy, 1.npy and so on");
-  std::vector<plait_api::Tensor> parts;
-  while (std::filesystem::exists(part_file(file, parts.size())))
-    parts.push_back(plait_api::Tensor::read(part_file(file, parts.size()), dtype));
-  return plait_api::Tensor::list(dtype, parts);
+  return read_list(file, *operand, operand->is_list);
 }
 
-/// Parts of an earlier result that this one does not have are removed.
 void write_operand(const plait_operand* operand, const plait_api::Tensor& tensor, const std::string& file) {
   if (!operand || !operand->is_list) return tensor.write(file);
-  std::filesystem::create_directories(file);
-  const std::vector<plait_api::Tensor> parts = tensor.parts();
-  for (size_t i = 0; i < parts.size(); ++i) parts[i].write(part_file(file, i));
-  for (size_t i = parts.size(); std::filesystem::remove(part_file(file, i)); ++i) {
-  }
+  write_list(tensor, file, operand->is_list);
 }
 
 /// The milliseconds of `count` runs.

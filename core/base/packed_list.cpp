@@ -46,10 +46,14 @@ std::optional<std::vector<ListPart>> parts_of_list(const TensorView& list) {
   return out;
 }
 
-std::optional<int64_t> numbers_of_list(const TensorView& list) {
+std::optional<int64_t> numbers_of_list(const TensorView& list, int depth) {
+  if (depth == 0) return 0;
   const std::optional<std::vector<ListPart>> parts = parts_of_list(list);
-  if (!parts) return std::nullopt;
-  return parts->empty() ? list.elements() : parts->front().offset;
+  if (!parts || (depth > 1 && parts->size() > 1)) return std::nullopt;
+  if (parts->empty()) return list.elements();
+  const std::optional<int64_t> within = numbers_of_list(view_of(list, parts->front()), depth - 1);
+  if (!within) return std::nullopt;
+  return parts->front().offset + *within;
 }
 
 TensorView view_of(const TensorView& list, const ListPart& part) {

@@ -21,8 +21,9 @@ struct ListPart {
 /// The parts of a list; nullopt if the array is not one (lists come from hosts and files).
 std::optional<std::vector<ListPart>> parts_of_list(const TensorView& list);
 
-/// How many elements before those of the parts are numbers; nullopt if the array is no list.
-std::optional<int64_t> numbers_of_list(const TensorView& list);
+/// How many elements before those of the tensors are numbers; nullopt if the array is no list of this depth. 0: a tensor, which has
+/// none. 2: a list of at most one list, as an optional of a sequence is: several lists would have theirs in between.
+std::optional<int64_t> numbers_of_list(const TensorView& list, int depth = 1);
 
 /// The part as a tensor, in the list's memory.
 TensorView view_of(const TensorView& list, const ListPart& part);

@@ -38,18 +38,19 @@ Tensor made_packed(const Shape& shape, int64_t text_bytes, const StringTable::Ta
   return Tensor(DType::string, shape, take(bytes));
 }
 
+/// The last elements; `before`: of those that are left out.
 template <class Text>
-Tensor pack(const Shape& shape, std::span<const Text> texts) {
-  PLAIT_ASSERT(std::ssize(texts) == shape.elements());
+Tensor pack(const Shape& shape, std::span<const Text> texts, int64_t before = 0) {
+  PLAIT_ASSERT(std::ssize(texts) + before == shape.elements());
   int64_t bytes = 0;
   for (const auto& text : texts) bytes += static_cast<int64_t>(text.size());
   const Tensor out = made_packed(shape, bytes, make_blob);
   uint64_t end = 0;
-  char* to = out.as<char>() + std::ssize(texts) * word_bytes;
+  char* to = out.as<char>() + out.bytes();
   for (size_t i = 0; i < texts.size(); ++i) {
     if (!texts[i].empty()) std::memcpy(to + end, texts[i].data(), texts[i].size());
     end += texts[i].size();
-    set_word(out.view(), static_cast<int64_t>(i), end);
+    set_word(out.view(), before + static_cast<int64_t>(i), end);
   }
   return out;
 }
@@ -63,26 +64,43 @@ int64_t packed_string_bytes(const TensorView& packed, int64_t before) {
   return packed.bytes() + static_cast<int64_t>(begin_of(packed, packed.elements(), before));
 }
 
-void check_packed_strings(const TensorView& packed, int64_t bytes, int64_t before) {
+namespace {
+
+std::optional<Error> error_of_packed(const TensorView& packed, int64_t bytes, int64_t before) {
   const int64_t elements = packed.elements();
   if (bytes < elements * word_bytes)
-    throw Error(Code::invalid_argument,
-                cat("a tensor string", packed.shape.text(), " has ", bytes, " bytes, expected ", word_bytes,
-                    " for each element, and the texts after them"));
+    return Error(Code::invalid_argument,
+                 cat("a tensor string", packed.shape.text(), " has ", bytes, " bytes, expected ", word_bytes,
+                     " for each element, and the texts after them"));
+  const char* const hint = "a tensor of strings is, for each element, where its text ends, as u64, and then all texts";
   const auto most = static_cast<uint64_t>(bytes - elements * word_bytes);
   uint64_t end = 0;
   for (int64_t i = before; i < elements; ++i) {
     const uint64_t next = word_at(packed, i);
     if (next < end || next > most)
-      throw Error(Code::invalid_argument,
-                  cat("string ", i - before, " ends at byte ", next, " of ", most, ", and the one before at ", end),
-                  "a tensor of strings is, for each element, where its text ends, as u64, and then all texts");
+      return Error(Code::invalid_argument,
+                   cat("string ", i - before, " ends at byte ", next, " of ", most, ", and the one before at ", end), hint);
     end = next;
   }
   if (end != most)
-    throw Error(Code::invalid_argument,
-                cat("the last of ", elements - before, " strings ends at byte ", end, ", and there are ", most),
-                "a tensor of strings is, for each element, where its text ends, as u64, and then all texts");
+    return Error(Code::invalid_argument,
+                 cat("the last of ", elements - before, " strings ends at byte ", end, ", and there are ", most), hint);
+  return std::nullopt;
+}
+
+}  // namespace
+
+void check_packed_strings(const TensorView& packed, int64_t bytes, int64_t before) {
+  if (std::optional<Error> error = error_of_packed(packed, bytes, before)) throw std::move(*error);
+}
+
+int64_t check_packed_string_list(const TensorView& packed, int64_t bytes) {
+  for (int depth : {1, 2}) {
+    const std::optional<int64_t> before = bytes < packed.bytes() ? std::nullopt : numbers_of_list(packed, depth);
+    if (before && !error_of_packed(packed, bytes, *before)) return *before;
+  }
+  check_packed_strings(packed, bytes);
+  return 0;
 }
 
 std::string_view packed_string(const TensorView& packed, int64_t element, int64_t before) {
@@ -97,22 +115,23 @@ std::vector<std::string_view> packed_texts(const TensorView& packed) {
   return out;
 }
 
-Tensor packed_string_list(std::span<const TensorView> parts) {
+Tensor packed_string_list(std::span<const TensorView> parts, int64_t before) {
+  PLAIT_ASSERT(before == 0 || parts.size() == 1);
   std::vector<Shape> shapes;
   int64_t bytes = 0, elements = 0;
   for (const TensorView& part : parts) {
     shapes.push_back(part.shape);
     elements += part.elements();
-    bytes += packed_string_bytes(part) - part.bytes();
+    bytes += packed_string_bytes(part, before) - part.bytes();
   }
   const Tensor out = made_packed({list_elements(DType::string, shapes)}, bytes, make_blob);
   pack_list(parts, out.view());
-  int64_t at = out.elements() - elements;
+  int64_t at = out.elements() - elements + before;
   uint64_t end = 0;
   char* const to = out.as<char>() + out.bytes();
   for (const TensorView& part : parts)
-    for (int64_t i = 0; i < part.elements(); ++i) {
-      const std::string_view text = packed_string(part, i);
+    for (int64_t i = before; i < part.elements(); ++i) {
+      const std::string_view text = packed_string(part, i, before);
       if (!text.empty()) std::memcpy(to + end, text.data(), text.size());
       set_word(out.view(), at++, end += text.size());
     }
@@ -120,9 +139,12 @@ Tensor packed_string_list(std::span<const TensorView> parts) {
 }
 
 Tensor packed_string_part(const TensorView& list, const ListPart& part, int64_t before) {
+  const int64_t elements = part.shape.elements(), numbers = std::max<int64_t>(before - part.offset, 0);  // of a list in the list
   std::vector<std::string_view> texts;
-  for (int64_t i = 0; i < part.shape.elements(); ++i) texts.push_back(packed_string(list, part.offset + i, before));
-  return packed_strings(part.shape, texts);
+  for (int64_t i = numbers; i < elements; ++i) texts.push_back(packed_string(list, part.offset + i, before));
+  const Tensor out = pack(part.shape, std::span<const std::string_view>(texts), numbers);
+  for (int64_t i = 0; i < numbers; ++i) set_word(out.view(), i, word_at(list, part.offset + i));
+  return out;
 }
 
 StringTable::StringTable(std::shared_ptr<const StringTable> base, Take take)

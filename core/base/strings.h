@@ -33,8 +33,11 @@ std::string_view packed_string(const TensorView& packed, int64_t element, int64_
 /// The texts of all elements.
 std::vector<std::string_view> packed_texts(const TensorView& packed);
 
-/// A list of packed tensors, packed.
-Tensor packed_string_list(std::span<const TensorView> parts);
+/// How many elements are the numbers of lists: for the least depth of lists for which the tensor is packed. Throws as
+/// check_packed_strings, of no list, where there is none.
+int64_t check_packed_string_list(const TensorView& packed, int64_t bytes);
+/// A list of packed tensors, packed. `before`: of the part, if it is the only one and a list itself.
+Tensor packed_string_list(std::span<const TensorView> parts, int64_t before = 0);
 /// A part of such a list, whose texts have been checked, as a packed tensor in new memory.
 Tensor packed_string_part(const TensorView& list, const ListPart& part, int64_t before);
 

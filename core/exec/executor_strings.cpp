@@ -28,14 +28,10 @@ std::span<const TensorView> Executor::numbered(std::span<const TensorView> input
   numbered_views_.assign(inputs.begin(), inputs.end());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].dtype != DType::string) continue;
-    int64_t before = 0;
-    if (i < program_->input_lists.size() && program_->input_lists[i]) {
-      const std::optional<int64_t> numbers = numbers_of_list(inputs[i]);
-      if (!numbers)
-        throw Error(Code::invalid_argument, cat("input ", quote(program_->input_names[i]), " is no list of tensors"));
-      before = *numbers;
-    }
-    numbered_views_[i] = numbered_.emplace_back(strings_->numbered(inputs[i], take, before)).view();
+    const std::optional<int64_t> before = numbers_of_list(inputs[i], program_->input_lists[i]);
+    if (!before)
+      throw Error(Code::invalid_argument, cat("input ", quote(program_->input_names[i]), " is no list of tensors"));
+    numbered_views_[i] = numbered_.emplace_back(strings_->numbered(inputs[i], take, *before)).view();
   }
   return numbered_views_;
 }
@@ -43,9 +39,7 @@ std::span<const TensorView> Executor::numbered(std::span<const TensorView> input
 Tensor Executor::copy_of_output(int index) const {
   const TensorView view = output(index);
   if (view.dtype == DType::string) {
-    int64_t before = 0;
-    const auto at = static_cast<size_t>(index);
-    if (at < program_->output_lists.size() && program_->output_lists[at]) before = numbers_of_list(view).value_or(0);
+    const int64_t before = numbers_of_list(view, program_->output_lists[static_cast<size_t>(index)]).value_or(0);
     return strings_->packed(
         view, [&](int64_t bytes) { return budget_->need(bytes), make_blob(bytes); }, before);
   }

@@ -131,8 +131,8 @@ struct Program {
   std::vector<std::vector<int32_t>> groups;
   std::vector<BufferId> inputs, outputs;
   std::vector<std::string> input_names, output_names;
-  std::vector<bool> input_lists, output_lists;  ///< whether each is a list (core/base/packed_list.h); empty: none is
-  bool has_strings = false;                     ///< some buffer is of strings, here or in a body
+  std::vector<int> input_lists, output_lists;  ///< how deep the lists of each are (core/base/packed_list.h): 0, a tensor
+  bool has_strings = false;                    ///< some buffer is of strings, here or in a body
   bool bounded = false;     ///< every arena buffer is bounded: `offset`s are valid, the arena never grows
   int64_t arena_bytes = 0;  ///< at the bounds
   /// Equal for equal compilations: across the ranks of a mesh and across runs. Weights count by name, dtype and

@@ -25,6 +25,8 @@ struct Type {
 
 /// What a value of the file is. Sequences and optionals are lists (core/base/packed_list.h), an optional of at most one.
 enum class ValueKind : uint8_t { tensor, sequence, optional, optional_sequence };
+/// How deep its lists are: 0, a tensor; 2, a list of lists.
+constexpr int list_depth(ValueKind kind) { return kind == ValueKind::optional_sequence ? 2 : kind != ValueKind::tensor; }
 
 struct Value {
   std::string name;  ///< as in the file, unique among named values; "" for values that passes made

@@ -203,8 +203,9 @@ ValueKind kind_of(const onnx::TypeProto& type) {
     return ValueKind::sequence;
   }
   if (!type.has_optional_type()) return ValueKind::tensor;
-  return kind_of(type.optional_type().elem_type()) == ValueKind::tensor ? ValueKind::optional
-                                                                        : ValueKind::optional_sequence;
+  const onnx::TypeProto& element = type.optional_type().elem_type();
+  if (element.has_optional_type()) throw Error(Code::unsupported, "is an optional of an optional");
+  return kind_of(element) == ValueKind::tensor ? ValueKind::optional : ValueKind::optional_sequence;
 }
 
 const onnx::TypeProto& tensor_type_of(const onnx::TypeProto& type) {

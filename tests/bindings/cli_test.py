@@ -429,24 +429,38 @@ class CommandLine(command_line.CommandLine):
     def test_strings_and_lists(self):
         """The graph of scenarios.txt: a sequence from and to a folder, strings from and to .npy files."""
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "scenarios.txt"), encoding="utf-8") as file:
-            given = dict(line.strip().split(" = ", 1) for line in file if line.startswith("strings."))
+            texts = dict(line.strip().split(" = ", 1) for line in file if line.startswith(("strings.", "optional.")))
         model, x, words, joined, more = (self.file(name) for name in ("s.onnx", "x.npy", "words", "joined.npy", "more"))
         with open(model, "wb") as file:
-            file.write(bytes.fromhex("".join(given[f"strings.model_hex{i}"] for i in range(1, 5))))
-        npy_files.write_strings(x, given["strings.x"].split(","))
+            file.write(bytes.fromhex("".join(texts[f"strings.model_hex{i}"] for i in range(1, 5))))
+        npy_files.write_strings(x, texts["strings.x"].split(","))
         os.makedirs(words, exist_ok=True)
-        parts = [part.split(",") for part in given["strings.words"].split(";")]
+        parts = [part.split(",") for part in texts["strings.words"].split(";")]
         for i, part in enumerate(parts):
             npy_files.write_strings(os.path.join(words, f"{i}.npy"), part)
         run = ["run", model, "--input", f"x={x}", "--input", f"words={words}", "--output", f"joined={joined}"]
         self.call(*run, "--output", f"more={more}")
-        result = given["strings.joined"].split(",")
+        result = texts["strings.joined"].split(",")
         self.assertEqual(npy_files.read_strings(joined), result)
         self.assertEqual([npy_files.read_strings(os.path.join(more, f"{i}.npy")) for i in range(len(parts) + 1)], parts + [result])
         self.error("run", model, "--input", f"x={x}", "--input", f"words={x}", "--output", f"joined={joined}", status=2,
                    names=["words", "0.npy"])
+        # An optional of a sequence: a folder in a folder; what an earlier run wrote is removed.
+        optional, given, again = self.file("optional.onnx"), self.file("given"), self.file("again")
+        with open(optional, "wb") as file:
+            file.write(bytes.fromhex("".join(texts[f"optional.model_hex{i}"] for i in (1, 2, 3))))
+        os.makedirs(given, exist_ok=True)
+        for there in (True, False):
+            if there:
+                shutil.copytree(words, os.path.join(given, "0"))
+            else:
+                shutil.rmtree(os.path.join(given, "0"))
+            self.call("run", optional, "--input", f"given={given}", "--output", f"again={again}")
+            self.assertEqual(sorted(os.listdir(again)), ["0"] if there else [])
+            if there:
+                self.assertEqual([npy_files.read_strings(os.path.join(again, "0", f"{i}.npy")) for i in range(len(parts))], parts)
         # Written as JSON, and from an archive.
-        run[3] = "x=" + json.dumps(given["strings.x"].split(","))
+        run[3] = "x=" + json.dumps(texts["strings.x"].split(","))
         self.call(*run)
         self.assertEqual(npy_files.read_strings(joined), result)
         self.error(*run[:3], "x=[1, 2]", *run[4:], status=2, names=["x", "1 is no string"])

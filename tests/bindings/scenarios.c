@@ -245,24 +245,63 @@ static void same_strings(const char* what, const char* list, plait_tensor* got) 
   OK(plait_tensor_release(expected));
 }
 
-static void strings_and_lists(void) {
+/* Of the model that is written in hex in some pieces. */
+static plait_session* session_of_hex(const char* name, int pieces) {
   uint8_t bytes[1024];
   int64_t size = 0;
-  for (int piece = 1; piece <= 4; ++piece) {
+  for (int piece = 1; piece <= pieces; ++piece) {
     char key[32];
-    snprintf(key, sizeof key, "strings.model_hex%d", piece);
+    snprintf(key, sizeof key, "%s.model_hex%d", name, piece);
     for (const char* hex = value_of(key); hex[0] && hex[1] && size < 1024; hex += 2) {
       const char digits[] = {hex[0], hex[1], 0};
       bytes[size++] = (uint8_t)strtoul(digits, NULL, 16);
     }
   }
-  plait_tensor *file = NULL, *words[2], *list = NULL, *results[2], *part = NULL;
+  plait_tensor* file = NULL;
   OK(plait_tensor_copy(PLAIT_U8, &size, 1, bytes, size, &file));
   const char* file_names[] = {"model.onnx"};
   plait_model* model = NULL;
   plait_session* session = NULL;
   OK(plait_model_open_memory(file_names, &file, 1, NULL, &model));
   OK(plait_session_create(model, NULL, &session));
+  OK(plait_model_release(model));
+  OK(plait_tensor_release(file));
+  return session;
+}
+
+static void optional_sequence(void) {
+  plait_session* session = session_of_hex("optional", 3);
+  plait_operand operand = {.struct_size = sizeof operand};
+  OK(plait_session_input(session, 0, &operand));
+  CHECK(operand.is_list == 2 && operand.dtype == PLAIT_STRING);
+  plait_tensor *text = strings_of("a,b"), *list = NULL, *given = NULL, *again = NULL, *found = NULL, *part = NULL;
+  OK(plait_tensor_list(PLAIT_STRING, &text, 1, &list));
+  const char *name = "given", *wanted = "again";
+  for (int64_t parts = 0; parts < 2; ++parts) {
+    OK(plait_tensor_list(PLAIT_STRING, &list, parts, &given));
+    OK(plait_session_run(session, &name, &given, 1, &wanted, &again, 1));
+    int64_t count = -1;
+    OK(plait_tensor_parts(again, &count));
+    CHECK(count == parts);
+    if (parts == 1) {
+      OK(plait_tensor_part(again, 0, &found));
+      OK(plait_tensor_part(found, 0, &part));
+      same_strings("part of an optional", "a,b", part);
+      OK(plait_tensor_release(part));
+      OK(plait_tensor_release(found));
+    }
+    OK(plait_tensor_release(again));
+    OK(plait_tensor_release(given));
+  }
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_session_run(session, &name, &list, 1, &wanted, &again, 1)); /* a sequence is none */
+  OK(plait_tensor_release(list));
+  OK(plait_tensor_release(text));
+  OK(plait_session_release(session));
+}
+
+static void strings_and_lists(void) {
+  plait_tensor *words[2], *list = NULL, *results[2], *part = NULL;
+  plait_session* session = session_of_hex("strings", 4);
   plait_operand operand = {.struct_size = sizeof operand};
   OK(plait_session_input(session, 0, &operand));
   CHECK(operand.is_list == 1 && operand.dtype == PLAIT_STRING);
@@ -291,9 +330,7 @@ static void strings_and_lists(void) {
   STATUS(PLAIT_INVALID_ARGUMENT, plait_session_run(session, names, wrong, 2, wanted, results, 2));
   for (int i = 0; i < 2; ++i) OK(plait_tensor_release(inputs[i]));
   for (int i = 0; i < 2; ++i) OK(plait_tensor_release(words[i]));
-  OK(plait_tensor_release(file));
   OK(plait_session_release(session));
-  OK(plait_model_release(model));
 }
 
 static void host_sampling(plait_generator* generator) {
@@ -475,6 +512,7 @@ int main(int count, char** words) {
   prompt_logprobs(generator);
   session_tensors();
   strings_and_lists();
+  optional_sequence();
   host_sampling(generator);
   model_from_memory();
   mesh_of_threads(model);

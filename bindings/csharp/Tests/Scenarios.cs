@@ -50,6 +50,7 @@ internal sealed class Scenarios {
     Program.Test("log-probabilities of a prompt", PromptLogprobs);
     Program.Test("session tensors", SessionTensors);
     Program.Test("strings and lists", StringsAndLists);
+    Program.Test("an optional of a sequence", OptionalSequence);
     Program.Test("host sampling", HostSampling);
     Program.Test("model from memory", ModelFromMemory);
     Program.Test("mesh of threads", MeshOfThreads);
@@ -195,6 +196,25 @@ internal sealed class Scenarios {
       Program.True(more.Length == parts.Length + 1, "one more part");
       for (int i = 0; i < parts.Length; ++i) Program.True(words[i].Split(',').SequenceEqual(more[i].Strings()), "a part");
       Program.True(joined.SequenceEqual(more[parts.Length].Strings()), "the last part");
+    }
+  }
+
+  private void OptionalSequence() {
+    Tensor[] words = List["strings.words"].Split(';').Select(part => Tensor.Of(part.Split(','), part.Split(',').Length)).ToArray();
+    var files = new Dictionary<string, Tensor> {["model.onnx"] = Tensor.Of(Enumerable.Range(1, 3).SelectMany(i => Hex("optional.model_hex" + i)).ToArray())};
+    using (Model file = Model.Open(files))
+    using (Session session = file.Session(new Options().Threads(1))) {
+      Program.True(session.Inputs[0].IsList == 2, "an input that is a list of lists");
+      foreach (bool given in new[] {true, false}) {
+        Tensor[] whole = given ? new[] {Tensor.List(DType.STRING, words)} : new Tensor[0];
+        Tensor again = session.Run(new Dictionary<string, Tensor> {["given"] = Tensor.List(DType.STRING, whole)}, "again")["again"];
+        Tensor[] found = again.Parts();
+        Program.True(found.Length == (given ? 1 : 0), "the optional");
+        if (!given) continue;
+        Tensor[] parts = found[0].Parts();
+        Program.True(parts.Length == words.Length, "its sequence");
+        for (int i = 0; i < parts.Length; ++i) Program.True(words[i].Strings().SequenceEqual(parts[i].Strings()), "a part of it");
+      }
     }
   }
 

@@ -17,8 +17,8 @@ class Operand:
     name: str
     dtype: DType
     shape: Optional[tuple[int, ...]]
-    is_list: bool = False
-    """A sequence or an optional: a list of arrays."""
+    is_list: int = 0
+    """1: a sequence or an optional: a list of arrays. 2: an optional of a sequence: a list of at most one list."""
 
 
 class Session(NativeObject):
@@ -40,15 +40,14 @@ class Session(NativeObject):
     def run(self, inputs: Mapping[str, Any], outputs: Optional[Sequence[str]] = None) -> dict[str, Any]:
         """Runs it with each input once; `outputs`: names, None: all. Arrays are not copied, and must not change meanwhile. An input or
         output that is a sequence or an optional is a list of arrays."""
-        lists = {one.name: one.dtype for one in self.inputs() if one.is_list}
-        listed = {one.name for one in self.outputs() if one.is_list}
+        lists = {one.name: one for one in self.inputs() if one.is_list}
+        depths = {one.name: one.is_list for one in self.outputs()}
         wanted = [one.name for one in self.outputs()] if outputs is None else list(outputs)
-        given = [Tensor.of_parts(value, lists[name]) if name in lists and not isinstance(value, Tensor) else Tensor.of(value)
+        given = [list_tensor(value, lists[name].dtype, lists[name].is_list) if name in lists else Tensor.of(value)
                  for name, value in inputs.items()]
         made = interruptible(lambda: native.plait_session_run(self, list(inputs), given, wanted,
                                                               len(wanted)), self.cancel)
-        return {name: [part.numpy() for part in Tensor(handle).parts()] if name in listed else Tensor(handle).numpy()
-                for name, handle in zip(wanted, made)}
+        return {name: arrays_of(Tensor(handle), depths[name]) for name, handle in zip(wanted, made)}
 
     def cancel(self) -> None:
         """The run under way ends with CANCELLED."""
@@ -60,8 +59,20 @@ class Session(NativeObject):
         return out
 
 
+def list_tensor(value: Any, dtype: DType, depth: int) -> Tensor:
+    """Lists of arrays, `depth` deep."""
+    if isinstance(value, Tensor):
+        return value
+    return Tensor.of_parts([list_tensor(part, dtype, depth - 1) for part in value] if depth > 1 else value, dtype)
+
+
+def arrays_of(tensor: Tensor, depth: int) -> Any:
+    """The inverse; `depth` 0: an array."""
+    return [arrays_of(part, depth - 1) for part in tensor.parts()] if depth else tensor.numpy()
+
+
 def operand_of(fill: Any) -> Operand:
     """What `fill` fills."""
     filled = native.Operand()
     fill(filled)
-    return Operand(filled.name, DType(filled.dtype), filled.dims, bool(filled.is_list))
+    return Operand(filled.name, DType(filled.dtype), filled.dims, filled.is_list)

@@ -124,6 +124,19 @@ class Scenarios(unittest.TestCase):
             with self.assertRaises(plait.Error):
                 session.run({"words": plait.Tensor.of(numpy.array(x)), "x": x})
 
+    def test_optional_sequence(self):
+        file = numpy.frombuffer(bytes.fromhex("".join(LIST[f"optional.model_hex{i}"] for i in (1, 2, 3))), numpy.uint8)
+        words = [part.split(",") for part in LIST["strings.words"].split(";")]
+        with plait.open({"model.onnx": file}) as model, model.session(threads=1) as session:
+            self.assertEqual([one.is_list for one in session.inputs() + session.outputs()], [2, 0, 2])
+            for given in ([words], [[]], []):
+                out = session.run({"given": given})
+                self.assertEqual(out["has"], bool(given))
+                self.assertEqual([[part.tolist() for part in one] for one in out["again"]], given)
+            for wrong in ([words, words], words):  # two lists, and a list of tensors
+                with self.assertRaises(plait.Error):
+                    session.run({"given": wrong})
+
     def test_session_tensors(self):
         with plait.open(fixture(LIST["session.model"])) as model, model.session(threads=1) as session:
             inputs = inputs_of(session, self.prompt)

@@ -35,13 +35,13 @@ class Lowering {
       }
       program_->inputs.push_back(add_input(id));
       program_->input_names.push_back(graph_.value(id).name);
-      program_->input_lists.push_back(graph_.value(id).kind != ValueKind::tensor);
+      program_->input_lists.push_back(list_depth(graph_.value(id).kind));
     }
     for (const Node& node : graph_.nodes) lower_node(node);
     for (ValueId id : graph_.outputs) {
       program_->outputs.push_back(buffer(id));
       program_->output_names.push_back(graph_.value(id).name);
-      program_->output_lists.push_back(graph_.value(id).kind != ValueKind::tensor);
+      program_->output_lists.push_back(list_depth(graph_.value(id).kind));
     }
     drop_unread();
     join_sums(*program_);
@@ -75,8 +75,6 @@ class Lowering {
       const std::string& name = graph_.value(id).name;
       return Error(Code::unsupported, cat("value ", name.empty() ? cat("%", id) : quote(name), " is of strings, which ", where), hint);
     };
-    if (graph_.value(id).kind == ValueKind::optional_sequence && (is_input(id) || is_output(id)))
-      throw refuse("an optional of a sequence does not hold as an input or output", "make it a sequence");
     if (options_.mesh.ranks() > 1)
       throw refuse("ranks of a mesh do not share", "run the graph on one rank, or its part with strings by itself");
     if (options_.device != DeviceKind::host)

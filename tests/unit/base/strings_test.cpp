@@ -59,6 +59,35 @@ TEST(PackedStrings, InLists) {
   }
 }
 
+/// Lists of one list; of one without elements, whose last number is no text's end; and of none.
+TEST(PackedStrings, InListsOfOneList) {
+  const Tensor a = packed_strings(Shape{2}, Texts{"x", "yy"}), b = packed_strings(Shape{}, Texts{"z"}), c(DType::string, Shape{0, 3});
+  for (const std::vector<TensorView>& parts : {std::vector{a.view(), b.view()}, {c.view()}, {c.view(), b.view()}, {}})
+    for (bool given : {true, false}) {
+      const Tensor inner = packed_string_list(parts);
+      const int64_t own = check_packed_string_list(inner.view(), inner.blob()->size());
+      const TensorView whole = inner.view();
+      const Tensor list = packed_string_list(std::span(&whole, given ? 1 : 0), given ? own : 0);
+      const std::optional<int64_t> before = numbers_of_list(list.view(), 2);
+      ASSERT_TRUE(before);
+      check_packed_strings(list.view(), list.blob()->size(), *before);
+      StringTable table;
+      const Tensor back = table.packed(table.numbered(list.view(), make_blob, *before).view(), make_blob, *before);
+      ASSERT_EQ(back.blob()->size(), list.blob()->size());
+      EXPECT_EQ(std::memcmp(back.data(), list.data(), static_cast<size_t>(list.blob()->size())), 0);
+      const auto found = parts_of_list(back.view());
+      ASSERT_EQ(found->size(), given ? 1u : 0u);
+      if (!given) continue;
+      const int64_t checked = check_packed_string_list(back.view(), back.blob()->size());
+      const Tensor part = packed_string_part(back.view(), found->front(), checked);
+      ASSERT_EQ(part.blob()->size(), inner.blob()->size());
+      EXPECT_EQ(std::memcmp(part.data(), inner.data(), static_cast<size_t>(inner.blob()->size())), 0);
+    }
+  const Tensor one = packed_string_list(std::vector{a.view()});
+  const TensorView twice[] = {one.view(), one.view()};
+  EXPECT_FALSE(numbers_of_list(packed_list(DType::string, twice).view(), 2));
+}
+
 TEST(StringTable, GivesEqualTextsOneNumber) {
   StringTable table;
   EXPECT_EQ(table.number(""), 0u);

@@ -15,10 +15,9 @@ namespace plait::test {
 
 /// What a host does before it hands strings over.
 inline void check_strings(const Program& program, size_t input, const Tensor& tensor) {
-  const bool is_list = input < program.input_lists.size() && program.input_lists[input];
   if (tensor.dtype() != DType::string) return;
-  check_packed_strings(tensor.view(), tensor.blob()->size() - tensor.offset(),
-                       is_list ? numbers_of_list(tensor.view()).value_or(0) : 0);
+  const int depth = input < program.input_lists.size() ? program.input_lists[input] : 0;
+  check_packed_strings(tensor.view(), tensor.blob()->size() - tensor.offset(), numbers_of_list(tensor.view(), depth).value_or(0));
 }
 
 /// Compiles and runs; true when that gave a result. An Error must have a code and a message.

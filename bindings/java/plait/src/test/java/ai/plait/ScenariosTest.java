@@ -187,6 +187,29 @@ class ScenariosTest {
   }
 
   @Test
+  void optionalSequence() {
+    String[] words = Lists.text("strings.words").split(";");
+    Tensor[] parts = new Tensor[words.length];
+    for (int i = 0; i < words.length; i++) {
+      String[] part = words[i].split(",");
+      parts[i] = Tensor.of(part, part.length);
+    }
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    for (int i = 1; i <= 3; i++) bytes.writeBytes(Lists.hex("optional.model_hex" + i));
+    Map<String, Tensor> file = Map.of("model.onnx", Tensor.of(bytes.toByteArray()));
+    try (Model model = Model.open(file, new Options()); Session session = model.session(new Options().threads(1))) {
+      assertEquals(2, session.inputs().get(0).getIsList());
+      Tensor given = Tensor.list(DType.STRING, Tensor.list(DType.STRING, parts));
+      Tensor[] again = session.run(Map.of("given", given), "again").get("again").parts();
+      assertEquals(1, again.length);
+      Tensor[] found = again[0].parts();
+      assertEquals(parts.length, found.length);
+      for (int i = 0; i < parts.length; i++) assertArrayEquals(words[i].split(","), found[i].strings());
+      assertEquals(0, session.run(Map.of("given", Tensor.list(DType.STRING)), "again").get("again").parts().length);
+    }
+  }
+
+  @Test
   void sessionTensors() {
     int[] prompt = Lists.ids("prompt");
     try (Model file = Model.open(Lists.FIXTURES.resolve(Lists.text("session.model")));
