@@ -20,8 +20,9 @@ class Cases : public testing::Environment {
     EXPECT_EQ(std::size(orders), 3U);
     EXPECT_GE(in_all_orders, 500) << "kernels are compared with the reference in at least 500 cases";
     for (const std::unique_ptr<Kernel>& kernel : kernels().all())
-      if (kernel->device == DeviceKind::cuda)
+      if (kernel->device == DeviceKind::cuda) {
         EXPECT_TRUE(ops.contains(kernel->op)) << "no case compares " << kernel->op << " with the reference";
+      }
     testing::Test::RecordProperty("cases", cat(in_all_orders));
   }
 };

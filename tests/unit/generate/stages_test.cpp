@@ -86,7 +86,9 @@ TEST(Stages, StepsInFlightAreThoseOneByOne) {
   for (int round = 0; running[0] || running[1] || running[2]; ++round)
     for (size_t i = 0; i < 3; ++i) {
       if (!running[i]) continue;
-      if (round % 3 == 1) EXPECT_EQ(engine->save(*kept), saved) << "with steps in flight";
+      if (round % 3 == 1) {
+        EXPECT_EQ(engine->save(*kept), saved) << "with steps in flight";
+      }
       engine->finish();
       got[i].insert(got[i].end(), feeds[i].logits.begin(), feeds[i].logits.end());
       running[i] = begin(i);

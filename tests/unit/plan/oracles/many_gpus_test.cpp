@@ -52,9 +52,10 @@ TEST(ManyGpus, PricesHaveTheMeasuredOrder) {
   int pairs = 0;
   for (const Row& a : rows) {
     const bool between_nodes = a.pipeline == 8 && a.tensor == 1;
-    if (a.node == 8 && a.pipeline * a.tensor == 8 && a.pipeline > 1 && !between_nodes)
+    if (a.node == 8 && a.pipeline * a.tensor == 8 && a.pipeline > 1 && !between_nodes) {
       EXPECT_LT(std::abs(a.priced / a.measured - 1), 0.16)
           << a.layers << " layers, pipeline " << a.pipeline << ": " << a.priced;
+    }
     for (const Row& b : rows) {
       if (a.node != b.node || a.layers != b.layers || b.measured < 1.1 * a.measured) continue;
       if (a.node == 8 && (between_nodes || (b.pipeline == 8 && b.tensor == 1))) continue;

@@ -143,25 +143,26 @@ std::string terms_of(const StepPrice& price) {
              price.collectives_s, ", idle ", idle, ", reduction ", price.reduce_s, ", update ", price.update_s, ")");
 }
 
-/// Megatron's own cut of three models against the best of all; the test's record has their terms. That of 145.6B is among the best three
-/// and within 5 %. Before the others the price has pipelines of fewer tensor ranks: sums over eight of them take an eighth to a sixth of a
-/// step, more than the idle time of more stages (docs/planning.md).
+/// Megatron's own cuts of its ten models against the best of all; the test's record has their terms. Eight are among the best three and
+/// within 5 %. Before the other two the price has pipelines of fewer tensor ranks: sums over eight of them take an eighth to a sixth of a
+/// step, more than the idle time of more stages; and so it was measured, by others (layouts_test.cpp, docs/planning.md).
 TEST(Megatron, ItsCutIsCloseToTheBest) {
   for (const TableRow& row : read_table("megatron_2021.csv")) {
-    if (row.text("name") != "18.4B" && row.text("name") != "39.1B" && row.text("name") != "145.6B") continue;
+    const std::string name = row.text("name");
     const auto cuts = cuts_of(row);
     const StepPrice& own = cuts.at({row.integer("tensor"), row.integer("pipeline")});
     const auto best = std::min_element(
         cuts.begin(), cuts.end(), [](const auto& a, const auto& b) { return a.second.step_s < b.second.step_s; });
     const auto faster =
         std::count_if(cuts.begin(), cuts.end(), [&](const auto& one) { return one.second.step_s < own.step_s; });
-    RecordProperty(row.text("name"), cat("its ", terms_of(own), ", best ", best->second.plan.mesh(), " ",
-                                         terms_of(best->second), ", faster ", faster));
-    EXPECT_LT(own.step_s, 1.12 * best->second.step_s) << row.text("name") << ": " << best->second.plan.mesh();
-    EXPECT_GT(cuts.size(), 2u) << row.text("name");
-    if (row.text("name") != "145.6B") continue;
-    EXPECT_LT(own.step_s, 1.05 * best->second.step_s);
-    EXPECT_LT(faster, 3);
+    RecordProperty(name, cat("its ", terms_of(own), ", best ", best->second.plan.mesh(), " ", terms_of(best->second),
+                             ", faster ", faster, " of ", cuts.size()));
+    const bool measured_otherwise = name == "18.4B" || name == "39.1B";
+    EXPECT_LT(own.step_s, (measured_otherwise ? 1.12 : 1.05) * best->second.step_s)
+        << name << ": " << best->second.plan.mesh();
+    if (!measured_otherwise) {
+      EXPECT_LT(faster, 3) << name;
+    }
   }
 }
 
