@@ -90,7 +90,8 @@ TEST(Layouts, TheFastestIsTheFastest) {
   for (const Layout& one : all_layouts()) tasks[one.task].push_back(one);
   ASSERT_EQ(tasks.size(), 10u);
   int same = 0, pairs = 0, ordered = 0;
-  for (const auto& [task, layouts] : tasks) {
+  for (const auto& [task, found] : tasks) {
+    const std::vector<Layout>& layouts = found;  // which a lambda may capture
     const auto least = [&](double Layout::*seconds) {
       return *std::min_element(layouts.begin(), layouts.end(),
                                [&](const Layout& a, const Layout& b) { return a.*seconds < b.*seconds; });
