@@ -26,7 +26,8 @@ std::span<const TensorView> Executor::numbered(std::span<const TensorView> input
   };
   strings_ = std::make_shared<StringTable>(store_.strings(), take);
   numbered_views_.assign(inputs.begin(), inputs.end());
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  const size_t count = std::min(inputs.size(), program_->inputs.size());  // another number of inputs is refused where they are bound
+  for (size_t i = 0; i < count; ++i) {
     if (inputs[i].dtype != DType::string) continue;
     const std::optional<int64_t> before = numbers_of_list(inputs[i], program_->input_lists[i]);
     if (!before)

@@ -90,6 +90,13 @@ TEST_F(Strings, AreCarriedThroughLoops) {
   EXPECT_EQ(run(runner, {strings(Shape{}, {"ab"}), integer(3)}), Texts{"abababababababab"});
 }
 
+TEST_F(Strings, AreAsManyAsTheInputs) {
+  Runner runner(doubling);
+  const Tensor text = strings(Shape{}, {"a"});
+  EXPECT_EQ(runner.refusal({text}), "expected 2 inputs, got 1");
+  EXPECT_EQ(runner.refusal({text, integer(1), text}), "expected 2 inputs, got 3");
+}
+
 /// A text doubled 40 times has a terabyte; and so has an output of many long ones.
 TEST_F(Strings, AreBoundedByTheBudget) {
   Runner runner(doubling, std::make_shared<MemoryBudget>(1 << 22));

@@ -14,12 +14,11 @@ namespace plait::test {
 namespace {
 
 struct Layout {
-  std::string task, name;  ///< model, GPUs and tokens of a sample; how it is cut
-  bool fitted = false;
+  std::string task, name;              ///< model, GPUs and tokens of a sample; how it is cut
   double measured = 0, predicted = 0;  ///< seconds of a step
 };
 
-PlanTask task_of(const TableRow& row) {
+PlanTask task_of(const TableRow& row, const Machine& machine) {
   static const std::map<std::string, std::string> shapes{
       {"13B", "layers=40,hidden=5120,heads=40,feed_forward=13824"},
       {"30B", "layers=60,hidden=6656,heads=52,feed_forward=17920"},
@@ -28,7 +27,7 @@ PlanTask task_of(const TableRow& row) {
   const std::string shape =
       cat("family=llama,vocabulary=128000,", shapes.at(row.text("model")), ",sequence=", sequence);
   return {.decoder = {PlanWorld::get().options(), parse_decoder_shape(shape)},
-          .machine = parse_machine(read_text_file(PLAIT_SOURCE_DIR "/tests/unit/plan/oracles/data/aleph_alpha.json")),
+          .machine = machine,
           .batch = sequence == 2048 ? 2048 : 512,
           .work = DType::bf16,
           .copies_in_work = true};
@@ -44,71 +43,85 @@ Plan plan_of(const TableRow& row) {
   return out;
 }
 
-const std::vector<Layout>& all_layouts() {
-  static const std::vector<Layout> layouts = [] {
-    std::vector<Layout> out;
-    std::map<std::string, std::unique_ptr<PlanPricer>> pricers;
-    for (const TableRow& row : read_table("hagemann_2023.csv")) {
-      std::unique_ptr<PlanPricer>& pricer = pricers[row.text("model") + row.text("sequence")];
-      if (!pricer) pricer = std::make_unique<PlanPricer>(task_of(row));
-      const Plan plan = plan_of(row);
-      out.push_back({cat(row.text("model"), " on ", row.text("gpus"), ", ", row.text("sequence"), " tokens"),
-                     cat(plan.mesh(), " micro ", row.text("micro"), row.integer("sharded_tokens") ? " sequence" : ""),
-                     row.text("model") == "13B" && row.text("gpus") == "32", row.number("seconds"),
-                     pricer->price(plan).step_s});
-    }
-    return out;
-  }();
-  return layouts;
-}
-
-/// One number is fitted to the 16 steps of 13B on 32 GPUs. Of the other 118 all but six are within 15 %, 6.8 % on average. Farthest off
-/// are 30B on 256 GPUs without a pipeline (measured up to 45 % slower, and slower with larger micro-batches, which is not explained) and
-/// the largest micro-batches of 65B (23 % faster).
-TEST(Layouts, StepsAreWithinFifteenPercent) {
-  double sum = 0;
-  int predicted = 0, close = 0;
-  for (const Layout& one : all_layouts()) {
-    record_row(cat(one.task, ": ", one.name), one.measured, one.predicted);
-    const double off = std::abs(one.predicted / one.measured - 1);
-    EXPECT_LT(off, one.fitted ? 0.15 : 0.35)
-        << one.task << ": " << one.name << ": " << one.predicted << " s of " << one.measured;
-    if (one.fitted) continue;
-    ++predicted;
-    close += off < 0.15;
-    sum += off;
+/// Times only: the engine takes more memory than this software did, and some of these plans would not fit.
+std::vector<Layout> layouts_on(const Machine& machine) {
+  std::vector<Layout> out;
+  std::map<std::string, std::unique_ptr<PlanPricer>> pricers;
+  for (const TableRow& row : read_table("hagemann_2023.csv")) {
+    std::unique_ptr<PlanPricer>& pricer = pricers[row.text("model") + row.text("sequence")];
+    if (!pricer) pricer = std::make_unique<PlanPricer>(task_of(row, machine));
+    const Plan plan = plan_of(row);
+    out.push_back({cat(row.text("model"), " on ", row.text("gpus"), ", ", row.text("sequence"), " tokens"),
+                   cat(plan.mesh(), " micro ", row.text("micro"), row.integer("sharded_tokens") ? " sequence" : ""),
+                   row.number("seconds"), pricer->price(plan).step_s});
   }
-  EXPECT_EQ(predicted, 118);
-  EXPECT_GE(close, 110);
-  EXPECT_LT(sum / predicted, 0.075);
+  return out;
 }
 
-/// What a planner is for: of the layouts that were measured, the one that is predicted as the fastest is the fastest; and of two that are
-/// measured more than a tenth apart, the order is the predicted one in 95 of 100.
-TEST(Layouts, TheFastestIsTheFastest) {
-  std::map<std::string, std::vector<Layout>> tasks;
-  for (const Layout& one : all_layouts()) tasks[one.task].push_back(one);
-  ASSERT_EQ(tasks.size(), 10u);
-  int same = 0, pairs = 0, ordered = 0;
-  for (const auto& [task, found] : tasks) {
-    const std::vector<Layout>& layouts = found;  // which a lambda may capture
+struct Accuracy {
+  double off = 0;      ///< mean, as a share of what was measured
+  int close = 0;       ///< within 15 %
+  int best = 0;        ///< tables whose predicted best is the measured best, or within 0.5 %
+  double chosen = 1;   ///< of the worst choice, what it takes, times the best
+  double ordered = 0;  ///< share of pairs in the measured order, of those that are more than a tenth apart
+};
+
+Accuracy accuracy_of(const std::vector<Layout>& layouts) {
+  Accuracy out;
+  std::map<std::string, std::vector<Layout>> tables;
+  for (const Layout& one : layouts) {
+    const double off = std::abs(one.predicted / one.measured - 1);
+    out.off += off / static_cast<double>(layouts.size());
+    out.close += off < 0.15;
+    tables[one.task].push_back(one);
+  }
+  EXPECT_EQ(tables.size(), 10u);
+  int pairs = 0, ordered = 0;
+  for (const auto& table : tables) {
+    const std::vector<Layout>& rows = table.second;
     const auto least = [&](double Layout::*seconds) {
-      return *std::min_element(layouts.begin(), layouts.end(),
+      return *std::min_element(rows.begin(), rows.end(),
                                [&](const Layout& a, const Layout& b) { return a.*seconds < b.*seconds; });
     };
-    const Layout chosen = least(&Layout::predicted), best = least(&Layout::measured);
-    same += chosen.name == best.name;
-    EXPECT_LT(chosen.measured, 1.06 * best.measured) << task << ": chosen " << chosen.name << ", best " << best.name;
-    for (const Layout& a : layouts)
-      for (const Layout& b : layouts) {
+    const double chosen = least(&Layout::predicted).measured / least(&Layout::measured).measured;
+    out.best += chosen < 1.005;
+    out.chosen = std::max(out.chosen, chosen);
+    for (const Layout& a : rows)
+      for (const Layout& b : rows) {
         if (a.measured * 1.10 > b.measured) continue;
         ++pairs;
         ordered += a.predicted < b.predicted;
       }
   }
-  EXPECT_GE(same, 9);
   EXPECT_GT(pairs, 600);
-  EXPECT_GE(ordered, 0.945 * pairs);
+  out.ordered = static_cast<double>(ordered) / pairs;
+  return out;
+}
+
+/// Predicted: with the machine a100 that comes along, before any of these steps had been looked at. Its times are 18 % off on average, all
+/// too short; the order is what a planner needs. In nine tables it chooses the fastest, in the tenth (30B on 256 GPUs) one that takes a
+/// quarter longer.
+TEST(Layouts, PredictedAreInTheMeasuredOrder) {
+  const Accuracy found = accuracy_of(layouts_on(open_machine("a100")));
+  EXPECT_LT(found.off, 0.20);
+  EXPECT_GE(found.best, 9);
+  EXPECT_LT(found.chosen, 1.30);
+  EXPECT_GE(found.ordered, 0.88);
+}
+
+/// Fitted, with all steps in view: aleph_alpha.json says to what. So it shows that the model can describe them, not that it foretells
+/// them: 128 of 134 are within 15 %, 6.5 % on average. Farthest off are 30B on 256 GPUs without a pipeline (measured up to 45 % slower, and
+/// slower with larger micro-batches, which is not explained) and the largest micro-batches of 65B (24 % faster).
+TEST(Layouts, FittedAreWithinFifteenPercent) {
+  const std::vector<Layout> layouts =
+      layouts_on(parse_machine(read_text_file(PLAIT_SOURCE_DIR "/tests/unit/plan/oracles/data/aleph_alpha.json")));
+  for (const Layout& one : layouts) record_row(cat(one.task, ": ", one.name), one.measured, one.predicted);
+  const Accuracy found = accuracy_of(layouts);
+  EXPECT_LT(found.off, 0.075);
+  EXPECT_GE(found.close, 124);
+  EXPECT_GE(found.best, 9);
+  EXPECT_LT(found.chosen, 1.07);
+  EXPECT_GE(found.ordered, 0.94);
 }
 
 }  // namespace

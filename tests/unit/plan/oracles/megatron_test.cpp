@@ -144,8 +144,8 @@ std::string terms_of(const StepPrice& price) {
 }
 
 /// Megatron's own cuts of its ten models against the best of all; the test's record has their terms. Eight are among the best three and
-/// within 5 %. Before the other two the price has pipelines of fewer tensor ranks: sums over eight of them take an eighth to a sixth of a
-/// step, more than the idle time of more stages; and so it was measured, by others (layouts_test.cpp, docs/planning.md).
+/// within 5 % (of 76.1B no other cut fits, of three models two others do). Two are not: before them the price has pipelines of fewer tensor
+/// ranks, since sums over eight of them take an eighth to a sixth of a step, more than the idle time of more stages (docs/planning.md).
 TEST(Megatron, ItsCutIsCloseToTheBest) {
   for (const TableRow& row : read_table("megatron_2021.csv")) {
     const std::string name = row.text("name");
@@ -157,10 +157,10 @@ TEST(Megatron, ItsCutIsCloseToTheBest) {
         std::count_if(cuts.begin(), cuts.end(), [&](const auto& one) { return one.second.step_s < own.step_s; });
     RecordProperty(name, cat("its ", terms_of(own), ", best ", best->second.plan.mesh(), " ", terms_of(best->second),
                              ", faster ", faster, " of ", cuts.size()));
-    const bool measured_otherwise = name == "18.4B" || name == "39.1B";
-    EXPECT_LT(own.step_s, (measured_otherwise ? 1.12 : 1.05) * best->second.step_s)
-        << name << ": " << best->second.plan.mesh();
-    if (!measured_otherwise) {
+    EXPECT_GE(cuts.size(), name == "76.1B" ? 1u : 3u) << name;
+    const bool beyond = name == "18.4B" || name == "39.1B";
+    EXPECT_LT(own.step_s, (beyond ? 1.12 : 1.05) * best->second.step_s) << name << ": " << best->second.plan.mesh();
+    if (!beyond) {
       EXPECT_LT(faster, 3) << name;
     }
   }
