@@ -109,7 +109,7 @@ TEST(Layouts, PredictedAreInTheMeasuredOrder) {
   EXPECT_GE(found.ordered, 0.88);
 }
 
-/// Fitted, with all steps in view: aleph_alpha.json says to what. So it shows that the model can describe them, not that it foretells
+/// Fitted, with all steps in view, to what aleph_alpha.json names. So it shows that the model can describe them, not that it foretells
 /// them: 128 of 134 are within 15 %, 6.5 % on average. Farthest off are 30B on 256 GPUs without a pipeline (measured up to 45 % slower, and
 /// slower with larger micro-batches, which is not explained) and the largest micro-batches of 65B (24 % faster).
 TEST(Layouts, FittedAreWithinFifteenPercent) {
