@@ -153,6 +153,7 @@ void Executor::loop(size_t index) {
   const auto carried = static_cast<size_t>(instruction.carried), outputs = instruction.outputs.size();
   const int64_t most = in_[0].present() ? single(instruction, 0) : INT64_MAX;
   bool go = !in_[1].present() || single(instruction, 1) != 0;
+  const bool reversed = instruction.attributes.integer("reversed", 0) != 0;
   int64_t iteration = 0;
   const uint8_t condition = 1;
   const std::shared_ptr<Blob> steering = budget_->take(2 * sizeof(int64_t), device_);
@@ -166,8 +167,9 @@ void Executor::loop(size_t index) {
   try {
     for (; iteration < most && go; ++iteration) {
       budget_->check();  // a body may have no instruction
-      device_.write(queue_, number, &iteration, sizeof iteration);
-      body.iteration_ = mixed_bits(iteration_, static_cast<uint64_t>(iteration) + 1);
+      const int64_t told = reversed ? most - 1 - iteration : iteration;
+      device_.write(queue_, number, &told, sizeof told);
+      body.iteration_ = mixed_bits(iteration_, static_cast<uint64_t>(told) + 1);
       body.run_on_device(operands);
       TensorView verdict = body.output_on_device(0);
       if (verdict.elements() != 1)

@@ -6,18 +6,37 @@
 #include "core/base/text.h"
 
 namespace plait {
-GradientContext::GradientContext(const OpSet& ops, Graph& graph, Node node, std::vector<bool> wanted,
+GradientContext::GradientContext(const OpSet& ops, Graph& graph, size_t at, std::vector<bool> wanted,
                                  std::vector<ValueId> gradients, Knowledge& knowledge)
-    : GraphBuilder(ops, graph, knowledge, node.name, node.stage),
-      node_(std::move(node)),
+    : GraphBuilder(ops, graph, knowledge, graph.nodes[at].name, graph.nodes[at].stage),
+      at_(at),
+      node_(graph.nodes[at]),
       wanted_(std::move(wanted)),
       gradients_(std::move(gradients)) {}
 
 void GradientContext::give(size_t k, ValueId gradient) {
   if (!wants(k) || gradient == no_value) return;
   const Type value = type(input(k)), own = type(gradient);
-  PLAIT_ASSERT(value.dtype == own.dtype && own.dims && value.dims && own.dims->size() == value.dims->size());
+  PLAIT_ASSERT(value.dtype == own.dtype);
+  PLAIT_ASSERT(!value.dims || (own.dims && own.dims->size() == value.dims->size()));
   given_.emplace_back(k, gradient);
+}
+
+void GradientContext::give_as_is(size_t k, ValueId gradient) {
+  if (!wants(k) || gradient == no_value) return;
+  const std::optional<Dims> value = type(input(k)).dims, own = type(gradient).dims;
+  if (!is_list(input(k)) && value && own != value) gradient = add("Reshape", {gradient, sizes(*value)});
+  if (is_list(input(k))) graph_.value(gradient).kind = graph_.value(input(k)).kind;
+  give(k, gradient);
+}
+
+void GradientContext::replace(Node node) {
+  std::vector<Type> types;
+  for (const ValueId id : node_.outputs) types.push_back(id == no_value ? Type{} : type(id));
+  graph_.nodes[at_] = std::move(node);
+  infer_node(ops_, graph_, graph_.nodes[at_], knowledge_);
+  for (size_t k = 0; k < types.size(); ++k)
+    if (node_.outputs[k] != no_value) graph_.value(node_.outputs[k]).type = std::move(types[k]);
 }
 
 Attributes GradientContext::kept(std::initializer_list<std::string_view> names) const {
@@ -39,12 +58,13 @@ namespace {
 class Walk {
  public:
   Walk(const OpSet& ops, Graph& graph) : ops_(ops), graph_(graph), nodes_(graph.nodes.size()) {
+    mark_lists(graph);
     sums_.resize(static_cast<size_t>(graph.value_count()), no_value);
   }
 
   std::vector<ValueId> run(std::span<const GradientSeed> seeds, std::span<const ValueId> wanted) {
     for (const GradientSeed& seed : seeds) add(seed.value, seed.gradient);
-    mark(wanted);
+    depends_ = depending(graph_, wanted);
     for (size_t i = nodes_; i-- > 0;) visit(i);
     std::vector<ValueId> out;
     for (ValueId id : wanted) out.push_back(sums_[static_cast<size_t>(id)]);
@@ -58,21 +78,7 @@ class Walk {
       sum = gradient;
       return;
     }
-    Node& node = graph_.add_node("Add", {sum, gradient});
-    infer_node(ops_, graph_, node, knowledge_);
-    sum = node.outputs[0];
-  }
-
-  /// Marks values that depend smoothly on a wanted value.
-  void mark(std::span<const ValueId> wanted) {
-    depends_.resize(sums_.size());
-    for (ValueId id : wanted) depends_[static_cast<size_t>(id)] = true;
-    for (size_t i = 0; i < nodes_; ++i) {
-      const Node& node = graph_.nodes[i];
-      if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return depends(id); })) continue;
-      for (ValueId id : node.outputs)
-        if (id != no_value && is_float(graph_.value(id).type.dtype)) depends_[static_cast<size_t>(id)] = true;
-    }
+    sum = GraphBuilder(ops_, graph_, knowledge_).plus(sum, gradient);
   }
 
   bool depends(ValueId id) const { return id != no_value && depends_[static_cast<size_t>(id)]; }
@@ -96,7 +102,7 @@ class Walk {
       if (const std::string_view name = fixed_operand(*schema, k); wanted[k] && !name.empty())
         throw Error(Code::unsupported, cat(describe(graph_, node), ": its operand ", name, " has no gradient"),
                     "exclude the weights before it");
-    GradientContext context(ops_, graph_, node, std::move(wanted), std::move(gradients), knowledge_);
+    GradientContext context(ops_, graph_, index, std::move(wanted), std::move(gradients), knowledge_);
     try {
       schema->gradient(context);
     } catch (const Error& error) {
@@ -113,7 +119,47 @@ class Walk {
   std::vector<bool> depends_;
 };
 
+constexpr std::string_view list_makers[] = {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
+                                            "SplitToSequence"};
+
 }  // namespace
+
+std::vector<bool> depending(const Graph& graph, std::span<const ValueId> wanted) {
+  std::vector<bool> out(static_cast<size_t>(graph.value_count()));
+  for (ValueId id : wanted) out[static_cast<size_t>(id)] = true;
+  for (const Node& node : graph.nodes) {
+    if (std::none_of(node.inputs.begin(), node.inputs.end(),
+                     [&](ValueId id) { return id != no_value && out[static_cast<size_t>(id)]; }))
+      continue;
+    for (ValueId id : node.outputs)
+      if (id != no_value && is_float(graph.value(id).type.dtype)) out[static_cast<size_t>(id)] = true;
+  }
+  return out;
+}
+
+void mark_lists(Graph& graph) {
+  auto mark = [](Graph& in, ValueId id, ValueKind kind) {
+    if (id != no_value && in.value(id).kind == ValueKind::tensor) in.value(id).kind = kind;
+  };
+  for (Node& node : graph.nodes) {
+    auto kind = [&](size_t k) {
+      return k < node.inputs.size() && node.inputs[k] != no_value ? graph.value(node.inputs[k]).kind
+                                                                  : ValueKind::tensor;
+    };
+    if (std::ranges::find(list_makers, node.op) != std::end(list_makers))
+      mark(graph, node.outputs[0], ValueKind::sequence);
+    if (node.op == "Identity") mark(graph, node.outputs[0], kind(0));
+    // A loop's body takes what the node takes, and returns the condition first; a branch does not take the condition.
+    const size_t first_in = node.op == "If" ? 1 : 0, first_out = node.op == "Loop" ? 1 : 0;
+    for (auto& [name, body] : node.bodies) {
+      body = std::make_shared<Graph>(*body);  // several graphs may share it
+      for (size_t k = 0; k < body->inputs.size(); ++k) mark(*body, body->inputs[k], kind(k + first_in));
+      mark_lists(*body);
+      for (size_t k = 0; k < node.outputs.size() && k + first_out < body->outputs.size(); ++k)
+        mark(graph, node.outputs[k], body->value(body->outputs[k + first_out]).kind);
+    }
+  }
+}
 
 std::vector<ValueId> add_gradients(const OpSet& ops, Graph& graph, std::span<const GradientSeed> seeds,
                                    std::span<const ValueId> wanted) {

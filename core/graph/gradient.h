@@ -15,10 +15,16 @@ namespace plait {
 /// node; a gradient has the type of its value.
 class GradientContext : public GraphBuilder {
  public:
-  GradientContext(const OpSet& ops, Graph& graph, Node node, std::vector<bool> wanted, std::vector<ValueId> gradients,
+  /// Of node `at` of the graph.
+  GradientContext(const OpSet& ops, Graph& graph, size_t at, std::vector<bool> wanted, std::vector<ValueId> gradients,
                   Knowledge& knowledge);
 
+  /// As it was when its gradient was asked for.
   const Node& node() const { return node_; }
+  const OpSet& ops() const { return ops_; }
+  Graph& graph() { return graph_; }
+  /// Replaces the node by one that makes more: of a loop, what its iterations began with. Its outputs keep their types.
+  void replace(Node node);
   const Attributes& attributes() const { return node_.attributes; }
   /// no_value if it is absent.
   ValueId input(size_t k) const { return k < node_.inputs.size() ? node_.inputs[k] : no_value; }
@@ -29,6 +35,8 @@ class GradientContext : public GraphBuilder {
   bool wants(size_t k) const { return k < wanted_.size() && wanted_[k]; }
   /// Adds to the gradient of input k, if it is wanted.
   void give(size_t k, ValueId gradient);
+  /// The same with the dims of input k, where those of the gradient are found only when it runs.
+  void give_as_is(size_t k, ValueId gradient);
   const std::vector<std::pair<size_t, ValueId>>& given() const { return given_; }
 
   /// The node's attributes with these names, as far as present.
@@ -38,6 +46,7 @@ class GradientContext : public GraphBuilder {
   [[noreturn]] static void fail(std::string message, std::string hint = {});
 
  private:
+  const size_t at_;
   const Node node_;
   const std::vector<bool> wanted_;
   const std::vector<ValueId> gradients_;
@@ -51,6 +60,12 @@ void no_gradient(GradientContext& context);
 struct GradientSeed {
   ValueId value = no_value, gradient = no_value;
 };
+
+/// By value: whether it depends smoothly on one of `wanted`, by the floats in between.
+std::vector<bool> depending(const Graph& graph, std::span<const ValueId> wanted);
+
+/// Marks which values are lists of tensors, by the ops that make them, in bodies too (in copies of these).
+void mark_lists(Graph& graph);
 
 /// Appends the nodes that compute the gradients of `wanted`, and returns these in order; no_value if no seed depends
 /// on the value. The graph must be inferred. Contributions to one value are added in reverse node order. New nodes

@@ -111,6 +111,20 @@ void Graph::sort() {
   nodes = std::move(sorted);
 }
 
+bool follow_from_inputs(const Graph& graph, const Dims& dims) {
+  auto given = [&](SymbolId symbol) {
+    return std::ranges::any_of(graph.inputs, [&](ValueId id) {
+      const std::optional<Dims>& own = graph.value(id).type.dims;
+      return own && std::ranges::any_of(*own, [&](const Dim& dim) {
+               const auto one = dim.single_multiple();
+               return one && one->symbol == symbol;
+             });
+    });
+  };
+  return std::ranges::all_of(
+      dims, [&](const Dim& dim) { return dim.is_constant() || std::ranges::all_of(dim.symbols(), given); });
+}
+
 std::vector<int32_t> producers(const Graph& graph) {
   std::vector<int32_t> out(static_cast<size_t>(graph.value_count()), -1);
   for (size_t i = 0; i < graph.nodes.size(); ++i)

@@ -17,10 +17,19 @@ namespace plait {
 using ValueId = int32_t;
 constexpr ValueId no_value = -1;  ///< an absent optional operand
 
+/// The dims that the parts of a list have.
+struct PartDims {
+  enum class What : uint8_t { unknown, none, dims } what = What::unknown;  ///< none: it has no parts (yet)
+  Dims dims = {};                                                          ///< -1: of several sizes
+  bool known() const { return what != What::unknown; }
+  bool operator==(const PartDims&) const = default;
+};
+
 /// Static facts about a value.
 struct Type {
   DType dtype = DType::none;  ///< none: not inferred yet
   std::optional<Dims> dims;   ///< nullopt: the rank is unknown
+  PartDims parts = {};        ///< of a list
 };
 
 /// What a value of the file is. Sequences and optionals are lists (core/base/packed_list.h), an optional of at most one.
@@ -95,6 +104,9 @@ class Graph {
  private:
   std::vector<Value> values_;
 };
+
+/// Whether the sizes follow from those of the graph's inputs. Others are known only when a value is made.
+bool follow_from_inputs(const Graph& graph, const Dims& dims);
 
 /// By value: index of the node that makes it; -1 for inputs and constants.
 std::vector<int32_t> producers(const Graph& graph);

@@ -1,5 +1,7 @@
 #pragma once
 // Appends nodes to an inferred graph and infers their types: for gradients, and for passes that write arithmetic.
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,19 +32,35 @@ class GraphBuilder {
   /// Appends a node with several outputs; no_value for unused ones.
   std::vector<ValueId> add_all(std::string_view op, std::vector<ValueId> inputs, const std::vector<bool>& made,
                                Attributes attributes = {});
+  using Bodies = std::vector<std::pair<std::string, std::shared_ptr<Graph>>>;
+  /// Appends an If or a Loop with `count` outputs.
+  std::vector<ValueId> add_with_bodies(std::string_view op, std::vector<ValueId> inputs, size_t count, Bodies bodies,
+                                       Attributes attributes = {});
   /// A scalar of the dtype of `like`.
   ValueId number(double value, ValueId like);
   /// i64 [n].
   ValueId integers(std::vector<int64_t> values);
-  /// The dims of `like` as i64 [rank].
+  /// The dims of `like` as i64 [rank], which may be unknown.
   ValueId sizes(ValueId like);
   ValueId sizes(const Dims& dims);
   /// A size as a scalar of the dtype of `like`.
   ValueId count(const Dim& size, ValueId like);
-  /// Zeros of the type of `like`.
+  /// Zeros of the type of `like`, whose rank may be unknown; of a list, for each part.
   ValueId zeros(ValueId like);
 
-  ValueId plus(ValueId a, ValueId b) { return add("Add", {a, b}); }
+  /// Whether the value is a list of tensors, as far as `mark_lists` or the importer found.
+  bool is_list(ValueId id) const { return graph_.value(id).kind != ValueKind::tensor; }
+  /// A list of `dtype` without parts.
+  ValueId empty_list(DType dtype);
+  /// What the body's nodes make of parts i of the lists, for every i.
+  using OfParts = std::function<ValueId(GraphBuilder& body, const std::vector<ValueId>& parts)>;
+  /// The list of these. The lists have equally many parts, which the body may ask for again: an op on a sequence that ONNX lacks.
+  ValueId list_of(const std::vector<ValueId>& lists, const OfParts& make);
+  /// These as one tensor, [parts, ...].
+  ValueId stack_of(const std::vector<ValueId>& lists, const OfParts& make);
+
+  /// Of lists: part by part.
+  ValueId plus(ValueId a, ValueId b);
   ValueId minus(ValueId a, ValueId b) { return add("Sub", {a, b}); }
   ValueId times(ValueId a, ValueId b) { return add("Mul", {a, b}); }
   ValueId over(ValueId a, ValueId b) { return add("Div", {a, b}); }
@@ -51,7 +69,7 @@ class GraphBuilder {
   ValueId sum(ValueId a, std::vector<int64_t> axes);
   /// Reshaped to these dims, with equally many elements.
   ValueId reshaped(ValueId a, const Dims& to);
-  ValueId reshaped(ValueId a, ValueId like) { return reshaped(a, dims(like)); }
+  ValueId reshaped(ValueId a, ValueId like);
   /// Broadcast, as in NumPy, to the dims of `like`.
   ValueId expanded(ValueId a, ValueId like);
   /// In the dtype of `like`.
@@ -60,6 +78,13 @@ class GraphBuilder {
   ValueId summed_to(ValueId a, ValueId like);
 
  protected:
+  /// A size as i64 [1], by those of values that nodes made.
+  ValueId made_size(const Dim& size);
+  ValueId size_of_symbol(SymbolId symbol);
+  /// `summed_to` where a rank is found only when it runs.
+  ValueId summed_by_shape(ValueId a, ValueId like);
+  ValueId over_parts(const std::vector<ValueId>& lists, const OfParts& make, bool stacks);
+
   const OpSet& ops_;
   Graph& graph_;
   Knowledge& knowledge_;

@@ -64,6 +64,7 @@ class Context final : public InferContext {
       facts.contents = contents_of(facts.constant->view());
     return facts.contents ? &*facts.contents : nullptr;
   }
+  PartDims parts(int i) const override { return i < inputs() ? inputs_[at(i)].parts : PartDims(); }
   const Tensor* constant(int i) const override {
     if (i >= inputs()) return nullptr;
     read_[at(i)] = true;
@@ -99,6 +100,9 @@ class Context final : public InferContext {
   }
   void set_contents(int i, Dims elements) override {
     if (wants(i) && static_cast<int64_t>(elements.size()) <= max_contents) made_[at(i)] = std::move(elements);
+  }
+  void set_parts(int i, PartDims parts) override {
+    if (wants(i)) outputs_[at(i)].parts = std::move(parts);
   }
 
  private:
@@ -149,6 +153,7 @@ void run_rules(const OpSchema& schema, const Node& node, Context& context) {
     schema.infer(context);
   } else {
     for (Type& output : outputs) output.dtype = context.dtype(0);
+    context.set_parts(0, context.parts(0));  // Identity of a list
   }
   const std::optional<DimsRule> written = written_rule(schema, node, context.input_types(), outputs);
   if (!written) return;
@@ -188,6 +193,7 @@ void write_type(Value& value, Type type, const std::vector<Dim>& unknowns) {
       if (std::find(unknowns.begin(), unknowns.end(), (*type.dims)[i]) != unknowns.end())
         (*type.dims)[i] = (*value.type.dims)[i];
   }
+  if (!type.parts.known()) type.parts = value.type.parts;
   value.type = std::move(type);
 }
 
@@ -222,6 +228,16 @@ std::vector<DType> dtypes_of(const Graph& graph, std::span<const ValueId> ids) {
 }
 
 }  // namespace
+
+PartDims merged(const PartDims& a, const PartDims& b) {
+  if (!a.known() || !b.known()) return {};
+  if (a.what == PartDims::What::none || b.what == PartDims::What::none) return a.what == PartDims::What::none ? b : a;
+  if (a.dims.size() != b.dims.size()) return {};
+  PartDims out = a;
+  for (size_t axis = 0; axis < out.dims.size(); ++axis)
+    if (out.dims[axis] != b.dims[axis]) out.dims[axis] = Dim(-1);
+  return out;
+}
 
 /// Symbols are never negative, so the bound goes to the one of the sum that counts most.
 std::optional<int64_t> Knowledge::SumBound::of(const Dim& size) const {

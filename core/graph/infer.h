@@ -33,6 +33,9 @@ struct Knowledge {
   std::string scope;
 };
 
+/// What is true of the parts of two lists.
+PartDims merged(const PartDims& a, const PartDims& b);
+
 /// Integer constants with more elements have no contents: no shape is that long.
 constexpr int64_t max_contents = 1024;
 

@@ -43,6 +43,7 @@ struct Translation {
   }
   Type operator()(Type type) const {
     if (type.dims) type.dims = (*this)(*type.dims);
+    type.parts.dims = (*this)(type.parts.dims);
     return type;
   }
 };
@@ -86,6 +87,7 @@ struct BodyInference {
     Type& now = inner.value(id).type;
     if (type.dtype != DType::none) now.dtype = type.dtype;
     if (type.dims) now.dims = std::move(type.dims);
+    if (type.parts.known()) now.parts = std::move(type.parts);
   }
 
   Knowledge enter(Graph& inner, std::string_view name, size_t inputs) const {
@@ -113,6 +115,15 @@ struct BodyInference {
   }
   Dim unknown(Graph& owner, std::string_view what, size_t output, size_t axis) const {
     return owner.symbol(cat(what, ".", place(), output, ".", axis));
+  }
+  /// The same for a size of an output: the one that it has, if it was open before, since nodes may have its name.
+  Dim open_size(std::string_view what, size_t output, size_t axis) const {
+    if (output < node.outputs.size() && node.outputs[output] != no_value)
+      if (const std::optional<Dims>& dims = graph.value(node.outputs[output]).type.dims; dims && axis < dims->size())
+        if (const auto one = (*dims)[axis].single_multiple();
+            one && one->factor == 1 && graph.symbols[one->symbol].name.starts_with(cat(what, ".")))
+          return (*dims)[axis];
+    return unknown(graph, what, output, axis);
   }
 
   // ---- If: condition, captures -> dims on which both branches agree ----
@@ -149,11 +160,12 @@ struct BodyInference {
         throw Error(Code::bad_model, cat("output ", i, " is ", dtype_name(a.dtype), " in one branch, ",
                                          dtype_name(b.dtype), " in the other"));
       if (a.dtype == DType::none) a.dtype = b.dtype;
+      a.parts = merged(a.parts, b.parts);
       if (!a.dims || !b.dims || a.dims->size() != b.dims->size()) {
         a.dims.reset();
       } else {
         for (size_t axis = 0; axis < a.dims->size(); ++axis)
-          if ((*a.dims)[axis] != (*b.dims)[axis]) (*a.dims)[axis] = unknown(graph, "if", i, axis);
+          if ((*a.dims)[axis] != (*b.dims)[axis]) (*a.dims)[axis] = open_size("if", i, axis);
       }
       // If the branches have different ranks, the file's declaration is right for at most one.
       if (!a.dims && i < node.outputs.size() && node.outputs[i] != no_value)
@@ -174,6 +186,10 @@ struct BodyInference {
       for (size_t i = 0; i < count; ++i) {
         Type& in = inner.value(inner.inputs[first_in + i]).type;
         const Type& out = inner.value(inner.outputs[first_out + i]).type;
+        if (const PartDims both = merged(in.parts, out.parts); both != in.parts) {
+          in.parts = both;
+          changed = true;
+        }
         if (!in.dims) continue;
         if (!out.dims || out.dims->size() != in.dims->size()) {
           in.dims.reset();
@@ -214,11 +230,19 @@ struct BodyInference {
       if (axis < 0 || axis >= rank) throw Error(Code::bad_model, cat("scan output axis is not below rank ", rank));
       type.dims->insert(type.dims->begin() + axis, iterations);
     }
+    type.parts = {};
     write(output, std::move(type));
   }
 
+  /// A size that iterations change is another one after them than the body's own symbol, which is that of one iteration.
   void write_carried(Graph& inner, size_t output, size_t body_input) const {
-    write(output, Translation{inner.symbols, graph.symbols}(inner.value(inner.inputs[body_input]).type));
+    Type type = inner.value(inner.inputs[body_input]).type;
+    const std::optional<Dims> inside = type.dims;
+    type = Translation{inner.symbols, graph.symbols}(std::move(type));
+    for (size_t axis = 0; inside && axis < inside->size(); ++axis)
+      if ((*inside)[axis] == unknown(inner, "carried", output, axis))
+        (*type.dims)[axis] = open_size("final", output, axis);
+    write(output, std::move(type));
   }
 
   void infer_loop() const {
@@ -233,8 +257,7 @@ struct BodyInference {
     settle(inner, known, 2, 1, count);
     // The trip count is an upper bound; the condition may end earlier.
     for (size_t i = 0; i < count; ++i) write_carried(inner, i, 2 + i);
-    for (size_t i = count; i < node.outputs.size(); ++i)
-      write_stacked(inner, i, 1 + i, unknown(graph, "loop", i, 0), 0);
+    for (size_t i = count; i < node.outputs.size(); ++i) write_stacked(inner, i, 1 + i, open_size("loop", i, 0), 0);
   }
 
   int64_t listed(const char* attribute, size_t i) const {

@@ -27,6 +27,8 @@ class InferContext {
   /// The elements of an integer or bool tensor of rank 0 or 1, if known, otherwise null. Symbolic: Shape of [b, s]
   /// gives {b, s}.
   virtual const Dims* contents(int input) const = 0;
+  /// Of a list.
+  virtual PartDims parts(int input) const = 0;
   /// The operand as numbers; null if it is not constant.
   virtual const Tensor* constant(int input) const = 0;
   /// The bodies of the node.
@@ -42,6 +44,7 @@ class InferContext {
   virtual void set_type(int output, DType dtype) = 0;
   virtual void set_dims(int output, Dims dims) = 0;
   virtual void set_contents(int output, Dims elements) = 0;
+  virtual void set_parts(int output, PartDims parts) = 0;
 
   void set(int output, DType dtype, Dims dims) {
     set_type(output, dtype);

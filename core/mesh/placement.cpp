@@ -100,6 +100,9 @@ std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node
     return out;
   };
   const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
+  // A rank's part of sizes that are known only when they are made is not computed.
+  if (schema->target >= 0 && !out.empty() && out[0].dims && !follow_from_inputs(graph, *out[0].dims))
+    return std::nullopt;
   std::optional<DimsRule> rule = rule_of(*schema, node, in, out);
   if (!rule) return std::nullopt;
   FactorSizes sizes = factor_sizes(*rule, dims_list(in), dims_list(out), schema);

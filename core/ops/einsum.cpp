@@ -142,16 +142,29 @@ Equation written_out(GradientContext& context) {
   return out;
 }
 
+/// The elements where dims of one label have one index, zeros elsewhere.
+ValueId on_diagonals(GradientContext& context, ValueId a, const DimNames& term) {
+  const Dims dims = context.dims(a);
+  for (size_t i = 0; i < term.size(); ++i) {
+    const auto first = static_cast<size_t>(std::find(term.begin(), term.end(), term[i]) - term.begin());
+    if (first == i) continue;
+    const ValueId square = context.add("Expand", {context.number(0, a), context.sizes(Dims{dims[first], dims[i]})});
+    Dims spread(dims.size(), Dim(1));
+    spread[first] = dims[first], spread[i] = dims[i];
+    a = context.times(a, context.reshaped(context.add("EyeLike", {square}), spread));
+  }
+  return a;
+}
+
 /// An operand's gradient is the product of dy with the other operands, summed over what the operand lacks. A label
-/// that only it has was summed: its dim is broadcast; one of size 1 that others broadcast is summed.
+/// that only it has was summed: its dim is broadcast; one of size 1 that others broadcast is summed. Of a label that it has several
+/// times only the diagonal was read.
 void of_einsum(GradientContext& context) {
   const Equation equation = written_out(context);
   const size_t count = equation.operands.size();
   for (size_t k = 0; k < count; ++k) {
     if (!context.wants(k)) continue;
     const DimNames& term = equation.operands[k];
-    if (std::set<std::string>(term.begin(), term.end()).size() != term.size())
-      GradientContext::fail("a diagonal has none", "write it as GatherND");
     std::vector<ValueId> inputs{context.gradient()};
     std::vector<std::string> terms{join(equation.result, "")};
     std::map<std::string, Dim> sizes;
@@ -166,14 +179,17 @@ void of_einsum(GradientContext& context) {
     Dims present, dims = context.dims(context.input(k));
     for (size_t i = 0; i < term.size(); ++i) {
       const auto size = sizes.find(term[i]);
-      const bool has = size != sizes.end() && is_one(size->second) == is_one(dims[i]);
+      const bool first =
+          std::find(term.begin(), term.end(), term[i]) == term.begin() + static_cast<std::ptrdiff_t>(i);
+      const bool has = first && size != sizes.end() && is_one(size->second) == is_one(dims[i]);
       if (has) kept += term[i];
       present.push_back(has ? dims[i] : Dim(1));
     }
     Attributes attributes;
     attributes.set("equation", cat(join(terms, ","), "->", kept));
     const ValueId product = context.add("Einsum", std::move(inputs), std::move(attributes));
-    context.give(k, context.expanded(context.reshaped(product, present), context.input(k)));
+    const ValueId all = context.expanded(context.reshaped(product, present), context.input(k));
+    context.give(k, on_diagonals(context, all, term));
   }
 }
 

@@ -31,6 +31,7 @@ constexpr Pass own_loss_passes[] = {
     {"fold", fold},
     {"scan", scan},
     {"own_loss", prepare_own_loss},
+    {"capture_weights", capture_weights},  // of bodies, to train them
 };
 constexpr Pass stage_passes[] = {
     {"stage", stage},  // of a pipeline, and what crosses between them

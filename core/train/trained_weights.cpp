@@ -159,8 +159,10 @@ FileTensors tensors_of_adapter(const Graph& graph, const CompileOptions& options
       model.parameters, training, [&](const std::string& key) { return arrays.at(key); }, pool);
 }
 
-Graph with_tensors(Graph graph, const FileTensors& tensors) {
-  size_t found = 0;
+namespace {
+
+/// In the bodies of its nodes, too. `found`: the names of those that it has.
+void replace_tensors(Graph& graph, const FileTensors& tensors, std::set<std::string>& found) {
   for (ValueId id = 0; id < graph.value_count(); ++id) {
     const auto& constant = graph.value(id).constant;
     auto changed = constant ? tensors.find(constant->initializer) : tensors.end();
@@ -168,9 +170,21 @@ Graph with_tensors(Graph graph, const FileTensors& tensors) {
     Constant now = *constant;
     now.source = changed->second;
     graph.value(id).constant = std::make_shared<Constant>(std::move(now));
-    ++found;
+    found.insert(changed->first);
   }
-  if (found < tensors.size())
+  for (Node& node : graph.nodes)
+    for (auto& [name, body] : node.bodies) {
+      body = std::make_shared<Graph>(*body);  // the graph that this one was copied from has it, too
+      replace_tensors(*body, tensors, found);
+    }
+}
+
+}  // namespace
+
+Graph with_tensors(Graph graph, const FileTensors& tensors) {
+  std::set<std::string> found;
+  replace_tensors(graph, tensors, found);
+  if (found.size() < tensors.size())
     throw Error(Code::invalid_argument, "the model does not have all of the tensors that are to be changed");
   return graph;
 }

@@ -14,19 +14,16 @@ namespace {
 class AttentionBack {
  public:
   explicit AttentionBack(GradientContext& context) : context_(context), flat_(dims(0).size() == 3) {
-    for (size_t k : {size_t{4}, size_t{5}, size_t{6}})
-      if (context.input(k) != no_value) GradientContext::fail("a past has none");
-    for (size_t k = 1; k < 4; ++k)
-      if (context.gradient(k) != no_value) GradientContext::fail("its caches and scores have none");
+    if (context.gradient(3) != no_value) GradientContext::fail("its scores have none");
     const Attributes& attributes = context.attributes();
     g_ = flat_ ? Dim(attributes.integer("kv_num_heads", 0)) : dims(1)[1];
     const Dim h = flat_ ? Dim(attributes.integer("q_num_heads", 0)) : dims(0)[1];
     const std::optional<Dim> r = h.divided(g_);
     if (!r) GradientContext::fail("the heads that share a key are known only when it runs");
     r_ = *r;
-    q_ = grouped(context.input(0), r_), k_ = grouped(context.input(1), Dim(1)),
-    v_ = grouped(context.input(2), Dim(1));
-    dy_ = grouped(context.gradient(), r_);
+    q_ = grouped(context.input(0), r_);
+    k_ = after_past(4, grouped(context.input(1), Dim(1)));
+    v_ = after_past(5, grouped(context.input(2), Dim(1)));
     const Dim d = context.dims(q_)[4];
     if (!d.is_constant()) GradientContext::fail("the size of a head is known only when it runs");
     scale_ = attributes.real("scale", 0);
@@ -35,6 +32,15 @@ class AttentionBack {
   }
 
   void run() {
+    ValueId dk = no_value, dv = no_value;
+    if (context_.gradient() != no_value) of_result(dk, dv);
+    give_keys(1, 4, 1, dk);
+    give_keys(2, 5, 2, dv);
+  }
+
+ private:
+  void of_result(ValueId& dk, ValueId& dv) {
+    const ValueId dy = grouped(context_.gradient(), r_);
     ValueId capped = context_.times(context_.add("MatMul", {q_, last_two_swapped(k_)}), number(scale_));
     ValueId slope = no_value;  // of the soft cap
     if (softcap_ > 0) {
@@ -45,17 +51,42 @@ class AttentionBack {
     // A query that sees no key gives zeros, where plain Softmax would give NaN.
     const ValueId scores = masked(capped), hidden = context_.add("Equal", {scores, number(-INFINITY)});
     const ValueId shares = context_.add("Where", {hidden, number(0), context_.add("Softmax", {scores})});
-    const ValueId dshares = context_.add("MatMul", {dy_, last_two_swapped(v_)});
+    const ValueId dshares = context_.add("MatMul", {dy, last_two_swapped(v_)});
     ValueId dscores = context_.add("plait.SoftmaxBack", {shares, dshares});
     give_mask(dscores);
     if (slope != no_value) dscores = context_.times(dscores, slope);
     dscores = context_.times(dscores, number(scale_));
     if (context_.wants(0)) context_.give(0, ungrouped(context_.add("MatMul", {dscores, k_}), 0));
-    if (context_.wants(1)) context_.give(1, ungrouped(context_.add("MatMul", {last_two_swapped(dscores), q_}), 1));
-    if (context_.wants(2)) context_.give(2, ungrouped(context_.add("MatMul", {last_two_swapped(shares), dy_}), 2));
+    if (context_.wants(1) || context_.wants(4))
+      dk = context_.sum(context_.add("MatMul", {last_two_swapped(dscores), q_}), {2});
+    if (context_.wants(2) || context_.wants(5))
+      dv = context_.sum(context_.add("MatMul", {last_two_swapped(shares), dy}), {2});
   }
 
- private:
+  /// Keys or values [b, g, 1, length, size] after those of the past, if there are any.
+  ValueId after_past(size_t operand, ValueId a) {
+    const ValueId past = context_.input(operand);
+    if (past == no_value) return a;
+    return context_.add("Concat", {with_group(past), a}, one_attribute("axis", int64_t{3}));
+  }
+  /// A cache [b, g, length, size] as keys are here.
+  ValueId with_group(ValueId cache) { return context_.add("Unsqueeze", {cache, context_.integers({2})}); }
+
+  /// Of keys or values and of their past, by the gradient of all of them and by that of the cache that the node makes.
+  void give_keys(size_t operand, size_t past, size_t cache, ValueId all) {
+    if (context_.gradient(cache) != no_value) {
+      const ValueId own = with_group(context_.gradient(cache));
+      all = all == no_value ? own : context_.plus(all, own);
+    }
+    if (all == no_value || !(context_.wants(operand) || context_.wants(past))) return;
+    if (context_.input(past) == no_value) return context_.give(operand, ungrouped(all, operand));
+    const Dim length = dims(operand)[flat_ ? 1 : 2];
+    const std::vector<ValueId> parts = context_.add_all("Split", {all, context_.sizes(Dims{dims(past)[2], length})},
+                                                        {true, true}, one_attribute("axis", int64_t{3}));
+    context_.give(past, context_.reshaped(parts[0], context_.input(past)));
+    context_.give(operand, ungrouped(parts[1], operand));
+  }
+
   Dims dims(size_t k) const { return context_.dims(context_.input(k)); }
   ValueId number(double value) { return context_.number(value, q_); }
 
@@ -72,9 +103,8 @@ class AttentionBack {
     if (!size) GradientContext::fail("the size of a head is known only when it runs");
     return transposed(context_.reshaped(a, Dims{in[0], in[1], g_, r, *size}), {0, 2, 3, 1, 4});
   }
-  /// The inverse, summed over the queries that share a key.
+  /// The inverse.
   ValueId ungrouped(ValueId a, size_t operand) {
-    if (operand > 0) a = context_.sum(a, {2});
     return context_.reshaped(flat_ ? transposed(a, {0, 3, 1, 2, 4}) : a, context_.input(operand));
   }
 
@@ -96,21 +126,43 @@ class AttentionBack {
       scores = context_.type(mask).dtype == DType::boolean ? context_.add("Where", {mask, scores, never})
                                                            : context_.plus(scores, mask);
     }
-    const Attributes& attributes = context_.attributes();
-    const int64_t left = attributes.integer("left_window_size", -1);
-    int64_t right = attributes.integer("right_window_size", -1);
-    if (attributes.integer("is_causal", 0) != 0) right = 0;
-    if (left < 0 && right < 0) return scores;
-    const Dims all = context_.dims(scores);
-    ValueId seen = context_.add("Expand", {number(1), context_.sizes(Dims{all[3], all[4]})});
-    if (right >= 0) seen = triangle(seen, right, 0);
-    if (left >= 0) seen = triangle(seen, -left, 1);
-    return context_.add("Where", {context_.add("Greater", {seen, number(0)}), scores, never});
+    const ValueId visible = seen(context_.dims(scores));
+    return visible == no_value ? scores : context_.add("Where", {visible, scores, never});
   }
 
-  ValueId triangle(ValueId a, int64_t diagonal, int64_t upper) {
-    const ValueId k = context_.reshaped(context_.integers({diagonal}), Dims{});
-    return context_.add("Trilu", {a, k}, one_attribute("upper", upper));
+  /// Whether a query may see a key, by the causal rule, the window and the lengths of a padded cache, for scores of these dims;
+  /// no_value if there are none of these.
+  ValueId seen(const Dims& all) {
+    const Attributes& attributes = context_.attributes();
+    const int64_t left = attributes.integer("left_window_size", -1),
+                  right = attributes.integer("right_window_size", -1);
+    const bool causal = attributes.integer("is_causal", 0) != 0;
+    ValueId lengths = context_.input(6);
+    if (!causal && left < 0 && right < 0 && lengths == no_value) return no_value;
+    const ValueId keys = range(all[4]);
+    // How far a key lies before its query, which comes after the past, or is one of the last of a padded cache.
+    ValueId behind = context_.minus(context_.reshaped(range(all[3]), Dims{all[3], Dim(1)}), keys), out = no_value;
+    if (lengths != no_value) {
+      lengths = context_.reshaped(lengths, Dims{all[0], Dim(1), Dim(1), Dim(1), Dim(1)});
+      out = context_.add("Less", {keys, lengths});
+    }
+    if (context_.input(4) != no_value) behind = context_.plus(behind, context_.sizes(Dims{dims(4)[2]}));
+    else if (lengths != no_value)
+      behind = context_.plus(behind, context_.minus(lengths, context_.sizes(Dims{all[3]})));
+    auto and_also = [&](ValueId condition) {
+      out = out == no_value ? condition : context_.add("And", {out, condition});
+    };
+    if (causal) and_also(context_.add("GreaterOrEqual", {behind, context_.integers({0})}));
+    if (left >= 0) and_also(context_.add("LessOrEqual", {behind, context_.integers({left})}));
+    if (right >= 0) and_also(context_.add("GreaterOrEqual", {behind, context_.integers({-right})}));
+    return out;
+  }
+
+  /// 0, 1, ... below the size.
+  ValueId range(const Dim& size) {
+    auto scalar = [&](ValueId one) { return context_.reshaped(one, Dims{}); };
+    return context_.add("Range", {scalar(context_.integers({0})), scalar(context_.sizes(Dims{size})),
+                                  scalar(context_.integers({1}))});
   }
 
   /// A mask of numbers is added to scores after the cap.
@@ -124,7 +176,7 @@ class AttentionBack {
   const bool flat_;
   Dim g_, r_;
   double scale_ = 1, softcap_ = 0;
-  ValueId q_ = no_value, k_ = no_value, v_ = no_value, dy_ = no_value;
+  ValueId q_ = no_value, k_ = no_value, v_ = no_value;
 };
 
 void of_attention(GradientContext& context) { AttentionBack(context).run(); }

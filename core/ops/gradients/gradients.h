@@ -16,6 +16,7 @@ inline Attributes one_attribute(std::string_view name, Attribute value) {
 
 void register_arithmetic_gradients(OpSet& ops);
 void register_attention_gradients(OpSet& ops);
+void register_control_gradients(OpSet& ops);
 void register_image_gradients(OpSet& ops);
 void register_index_gradients(OpSet& ops);
 void register_layer_gradients(OpSet& ops);
@@ -23,6 +24,7 @@ void register_layout_gradients(OpSet& ops);
 void register_linear_gradients(OpSet& ops);
 void register_reduction_gradients(OpSet& ops);
 void register_sampling_gradients(OpSet& ops);
+void register_sequence_gradients(OpSet& ops);
 void register_signal_gradients(OpSet& ops);
 void register_unary_gradients(OpSet& ops);
 

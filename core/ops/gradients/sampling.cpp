@@ -95,11 +95,31 @@ void of_columns(GradientContext& context) {
   context.give(0, context.reshaped(picked, x));
 }
 
+/// What the indices of a MaxUnpool number: the results for sizes as they follow from the windows, at the begin of each dim.
+ValueId numbered_part(GradientContext& context, ValueId dy) {
+  const Dims x = context.dims(context.input(0)), all = context.dims(dy);
+  const std::vector<int64_t> kernel = context.attributes().integers("kernel_shape"),
+                             pads = context.attributes().integers("pads"),
+                             strides = context.attributes().integers("strides");
+  Dims part = x;
+  for (size_t i = 0; i < kernel.size(); ++i) {
+    const int64_t stride = i < strides.size() ? strides[i] : 1;
+    const int64_t padding = i + kernel.size() < pads.size() ? pads[i] + pads[i + kernel.size()] : 0;
+    part[i + 2] = x[i + 2] * Dim(stride) + Dim(kernel[i] - stride - padding);
+    const Dim more = all[i + 2] - part[i + 2];
+    if (!more.is_constant() || more.constant() < 0)
+      GradientContext::fail("an output_shape that may be smaller than the windows' has none");
+  }
+  std::vector<int64_t> axes(x.size());
+  for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
+  return context.add(
+      "Slice", {dy, context.integers(std::vector<int64_t>(x.size())), context.sizes(part), context.integers(axes)});
+}
+
 /// Of the elements where x was put.
 void of_unpool(GradientContext& context) {
-  if (context.input(2) != no_value)
-    GradientContext::fail("with output_shape it has none", "export the model without it");
-  const ValueId dy = context.gradient();
+  ValueId dy = context.gradient();
+  if (context.input(2) != no_value) dy = numbered_part(context, dy);
   const ValueId flat = context.reshaped(dy, Dims{product(context.dims(dy))});
   context.give(0, context.add("Gather", {flat, context.input(1)}));
 }

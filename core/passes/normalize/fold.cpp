@@ -118,7 +118,7 @@ class Folder {
 
   void become(ValueId id, std::shared_ptr<const Constant> made) {
     Shape shape = made->shape();
-    graph_.value(id).type = {made->dtype(), Dims(shape.begin(), shape.end())};
+    graph_.value(id).type = {made->dtype(), Dims(shape.begin(), shape.end()), std::move(graph_.value(id).type.parts)};
     graph_.value(id).constant = std::move(made);
   }
 

@@ -171,6 +171,79 @@ void add_signals(std::vector<Instance>& out) {
                    {{"training_mode", training}}});
 }
 
+void add_moves(std::vector<Instance>& out) {
+  out.push_back({"CompressRows", "Compress", {{"f32[4, 3]"}, {"bool[3]", "1 0 1"}}, 1, {{"axis", int64_t{0}}}});
+  out.push_back({"CompressColumns", "Compress", {{"f32[2, 3]"}, {"bool[3]", "0 1 1"}}, 1, {{"axis", int64_t{-1}}}});
+  out.push_back({"CompressAll", "Compress", {{"f32[2, 3]"}, {"bool[5]", "0 1 1 0 1"}}});
+  for (const std::string reduction : {"mul", "max", "min"}) {
+    const Given given{{"reduction", reduction}};
+    out.push_back(
+        {"ScatterND_" + reduction, "ScatterND", {{"f32[4, 2]"}, {"i64[3, 1]", "0 2 0"}, {"f32[3, 2]"}}, 1, given});
+    out.push_back({"ScatterElements_" + reduction,
+                   "ScatterElements",
+                   {{"f32[3, 3]"}, {"i64[2, 3]", "0 2 1 0 1 1"}, {"f32[2, 3]"}},
+                   1,
+                   given});
+  }
+  for (const int64_t shared : {1, 2})
+    out.push_back({cat("GatherND_", shared),
+                   "GatherND",
+                   {{"f32[2, 2, 3]"}, {"i64[2, 2, 1]", shared == 1 ? "0 1 1 1" : "0 2 1 1"}},
+                   1,
+                   {{"batch_dims", shared}}});
+  out.push_back({"GatherND_places",
+                 "GatherND",
+                 {{"f32[2, 3, 4]"}, {"i64[2, 3, 2]", "0 1 2 2 1 1 2 3 0 0 0 0"}},
+                 1,
+                 {{"batch_dims", int64_t{1}}}});
+  for (const std::string equation : {"ii->i", "ii->", "iij->ij", "iji->j", "ii,i->i"}) {
+    Instance one{"Einsum_" + equation,
+                 "Einsum",
+                 {{equation[2] == '-' || equation[2] == ',' ? "f32[3, 3]"
+                   : equation[1] == 'i'                     ? "f32[3, 3, 2]"
+                                                            : "f32[3, 2, 3]"}}};
+    if (equation.find(',') != std::string::npos) one.operands.push_back({"f32[3]"});
+    one.attributes = {{"equation", equation}};
+    out.push_back(std::move(one));
+  }
+  out.push_back({"MaxUnpoolInMore",
+                 "MaxUnpool",
+                 {{"f32[1, 1, 2, 2]"}, {"i64[1, 1, 2, 2]", "1 6 8 15"}, {"i64[4]", "1 1 5 6"}},
+                 1,
+                 {{"kernel_shape", std::vector<int64_t>{2, 2}}, {"strides", std::vector<int64_t>{2, 2}}}});
+  for (const std::string mode : {"linear", "circular"})
+    out.push_back({"TensorScatter_" + mode,
+                   "TensorScatter",
+                   {{"f32[2, 2, 4, 3]"}, {"f32[2, 2, 2, 3]"}, {"i64[2]", mode == "linear" ? "1 2" : "3 0"}},
+                   1,
+                   {{"mode", mode}}});
+  out.push_back({"TensorScatterFromTheFirst",
+                 "TensorScatter",
+                 {{"f32[2, 4, 3]"}, {"f32[2, 2, 3]"}},
+                 1,
+                 {{"axis", int64_t{1}}}});
+  for (const int64_t causal : {0, 1})
+    for (const int64_t window : {-1, 1}) {
+      Instance one{cat("AttentionAfterAPast_", causal, window),
+                   "Attention",
+                   {{"f32[2, 4, 2, 3]"},
+                    {"f32[2, 2, 2, 3]"},
+                    {"f32[2, 2, 2, 3]"},
+                    {""},
+                    {"f32[2, 2, 3, 3]"},
+                    {"f32[2, 2, 3, 3]"}},
+                   3,
+                   {{"is_causal", causal}}};
+      if (window >= 0) one.attributes.emplace_back("left_window_size", window);
+      out.push_back(one);
+      one.name = cat("AttentionOfAPaddedCache_", causal, window);
+      one.operands = {{"f32[2, 4, 2, 3]"}, {"f32[2, 2, 5, 3]"}, {"f32[2, 2, 5, 3]"}, {""}, {""}, {""},
+                      {"i64[2]", "3 5"}};
+      one.outputs = 1;
+      out.push_back(std::move(one));
+    }
+}
+
 }  // namespace
 
 std::vector<Instance> attribute_cases() {
@@ -179,6 +252,7 @@ std::vector<Instance> attribute_cases() {
   add_resizes(out);
   add_samples(out);
   add_signals(out);
+  add_moves(out);
   return out;
 }
 

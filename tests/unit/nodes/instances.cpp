@@ -13,7 +13,7 @@ Tensor tensor_of(const Operand& operand, std::mt19937& random) {
   const size_t bracket = operand.type.find('[');
   const std::string name = operand.type.substr(0, bracket);
   DType dtype = DType::none;
-  for (DType one : {DType::f32, DType::i64, DType::i32, DType::u4, DType::u8, DType::bf16})
+  for (DType one : {DType::f32, DType::i64, DType::i32, DType::u4, DType::u8, DType::bf16, DType::boolean})
     if (dtype_name(one) == name) dtype = one;
   Shape shape;
   for (const std::string& size : split(operand.type.substr(bracket + 1, operand.type.size() - bracket - 2), ',')) {
