@@ -111,6 +111,14 @@ void Graph::sort() {
   nodes = std::move(sorted);
 }
 
+void own_bodies(Graph& graph) {
+  for (Node& node : graph.nodes)
+    for (auto& [name, body] : node.bodies) {
+      body = std::make_shared<Graph>(*body);
+      own_bodies(*body);
+    }
+}
+
 bool follow_from_inputs(const Graph& graph, const Dims& dims) {
   auto given = [&](SymbolId symbol) {
     return std::ranges::any_of(graph.inputs, [&](ValueId id) {

@@ -105,6 +105,9 @@ class Graph {
   std::vector<Value> values_;
 };
 
+/// Copies the bodies, which several graphs may share: they are inferred in place, and ranks compile at once.
+void own_bodies(Graph& graph);
+
 /// Whether the sizes follow from those of the graph's inputs. Others are known only when a value is made.
 bool follow_from_inputs(const Graph& graph, const Dims& dims);
 

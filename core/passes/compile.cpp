@@ -145,6 +145,7 @@ void count_parts(PassContext& context) {
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
+  own_bodies(graph);
   PassContext context{options, {}, {}, false};
   context.knowledge.exact = true;
   PlainModel out;
@@ -391,6 +392,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
     throw Error(Code::invalid_argument,
                 cat("the mesh ", quote(options.mesh.text()), " has ", ranks,
                     " ranks along pipeline, and the graph is cut into ", options.stages.count(), " stages"));
+  own_bodies(graph);
   PassContext context{options, {}, {}, false};
   note_file_stages(graph, context);
   give_rows(graph, options.ops);

@@ -348,6 +348,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     if (graph.value(id).type.dtype == DType::string)
       throw Error(Code::unsupported, cat("value ", quote(graph.value(id).name), " is of strings, which training does not take"),
                   "train the part of the graph behind what makes numbers of them");
+  own_bodies(graph);
   return TrainingCompiler(options, training).compile(std::move(graph));
 }
 

@@ -14,11 +14,9 @@ bool is_weight(const Value& value) {
 void capture(Graph& graph, Node& node) {
   if (node.op == "Loop" && !node.attributes.has("carried"))
     node.attributes.set("carried", static_cast<int64_t>(node.inputs.size()) - 2);
-  for (auto& [name, body] : node.bodies) {
-    body = std::make_shared<Graph>(*body);  // several graphs may share it
+  for (auto& [name, body] : node.bodies)
     for (Node& inner : body->nodes)
       if (!inner.bodies.empty()) capture(*body, inner);
-  }
   for (auto& [name, body] : node.bodies)
     for (ValueId id = 0, count = body->value_count(); id < count; ++id) {
       if (!is_weight(body->value(id))) continue;

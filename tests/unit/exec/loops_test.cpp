@@ -1,6 +1,8 @@
 // Bodies that the executor runs: If, Loop, and Scan, which pass scan makes a Loop.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "core/base/text.h"
 #include "tests/unit/exec/runner.h"
 
@@ -48,6 +50,18 @@ TEST(Loop, EqualsItsUnrolling) {
   EXPECT_EQ(runner.run({integer(1), floats({3}, {1, 2, 3}), floats({3}, {1, 1, 1})}), (Floats{3, 5, 7}));
   EXPECT_NE(runner.refusal({Tensor(DType::i64, {2}), floats({1}, {1}), floats({1}, {1})}).find("input \"n\""),
             std::string::npos);
+}
+
+/// Sessions of one graph may be made at once; bodies are inferred in place.
+TEST(Loop, IsCompiledByManyThreadsAtOnce) {
+  const Graph graph = parse_graph(affine);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 20; ++k)
+        EXPECT_FALSE(compile_plain(graph, World::get().options()).program->instructions.empty());
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Loop, EndsByItsCondition) {
