@@ -1,16 +1,21 @@
 """Each idea of samples/ prints the same in C, C++, Java, C# and Python, and so do the programs that the pages of docs begin with. Java's
 and Python's are left out, and that is said, where there is no jar or no package.
-The one of pipelines, in C and Java, also has the losses of one rank.
+The one of pipelines, in C and Java, also has the losses of one rank. Those of servers, in Java, C# and Python, answer a call alike, and
+end with their input.
 
 usage: samples_test.py ROOT BUILD FIXTURES
 """
 import glob
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
+import urllib.request
 
 MODEL = "gemma3-standard23"
 GREEDY_MODEL = "llama-untied-optimum18"  # its generation_config.json samples nothing
@@ -102,6 +107,44 @@ def pipelines_agree(root, build, fixtures, jars, cache):
     return falling and all(abs(a - b) < 2e-3 for one in losses for a, b in zip(one, losses[0]))
 
 
+def answer_of(command, model, environment):
+    """What a sample's server makes of a prompt, whole and streamed."""
+    server = subprocess.Popen([*command, model, "127.0.0.1:0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              env={**os.environ, **environment})
+    try:
+        address = server.stdout.readline().decode().strip()
+        out = []
+        for stream in (False, True):
+            body = {"model": "model", "prompt": TEXTS[0], "max_tokens": 8, "temperature": 0, "stream": stream}
+            for _ in range(600):  # 503 until the model is loaded
+                try:
+                    call = urllib.request.Request(address + "/v1/completions", json.dumps(body).encode())
+                    with urllib.request.urlopen(call, timeout=60) as answer:
+                        text = answer.read().decode()
+                    break
+                except urllib.error.HTTPError as error:
+                    if error.code != 503:
+                        raise
+                    time.sleep(0.05)
+            parts = re.findall(r"^data: (\{.*)$", text, re.MULTILINE) if stream else [text]
+            out.append("".join(json.loads(part)["choices"][0]["text"] for part in parts))
+        server.stdin.close()
+        if server.wait(60) != 0 or out[0] != out[1]:
+            raise AssertionError(f"{' '.join(command)}: {server.returncode}, {out}")
+        return out[0]
+    finally:
+        server.kill()
+        server.wait()
+
+
+def servers_agree(root, build, fixtures, jars, interpreter, folder, cache):
+    commands = [csharp(os.path.join(root, "samples/csharp/Serve.cs"), build, "Serve", folder)]
+    commands += [java(os.path.join(root, "samples/java/Serve.java"), jar) for jar in jars[:1]]
+    commands += [[*interpreter, os.path.join(root, "samples/python/serve.py")]] if interpreter else []
+    said = [answer_of(command, os.path.join(fixtures, GREEDY_MODEL), cache) for command in commands]
+    return said[0].strip() and len(set(said)) == 1
+
+
 def main():
     root, build, fixtures = sys.argv[1:]
     jars = [path for path in glob.glob(os.path.join(build, "bindings/java/plait/plait-*.jar"))]
@@ -134,7 +177,10 @@ def main():
         if not pipelines_agree(root, build, fixtures, jars, cache):
             wrong += 1
             print("the samples of pipelines differ")
-    print(f"{len(SAMPLES) + 2} samples, {wrong} differ")
+        if not servers_agree(root, build, fixtures, jars, interpreter, folder, cache):
+            wrong += 1
+            print("the samples of servers differ")
+    print(f"{len(SAMPLES) + 3} samples, {wrong} differ")
     return 1 if wrong else 0
 
 
