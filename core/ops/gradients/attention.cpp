@@ -14,7 +14,6 @@ namespace {
 class AttentionBack {
  public:
   explicit AttentionBack(GradientContext& context) : context_(context), flat_(dims(0).size() == 3) {
-    if (context.gradient(3) != no_value) GradientContext::fail("its scores have none");
     const Attributes& attributes = context.attributes();
     g_ = flat_ ? Dim(attributes.integer("kv_num_heads", 0)) : dims(1)[1];
     const Dim h = flat_ ? Dim(attributes.integer("q_num_heads", 0)) : dims(0)[1];
@@ -29,18 +28,20 @@ class AttentionBack {
     scale_ = attributes.real("scale", 0);
     if (scale_ == 0) scale_ = 1 / std::sqrt(static_cast<double>(d.constant()));
     softcap_ = attributes.real("softcap", 0);
+    mode_ = attributes.integer("qk_matmul_output_mode", 0);
   }
 
   void run() {
     ValueId dk = no_value, dv = no_value;
-    if (context_.gradient() != no_value) of_result(dk, dv);
+    if (context_.gradient() != no_value || context_.gradient(3) != no_value) of_result(dk, dv);
     give_keys(1, 4, 1, dk);
     give_keys(2, 5, 2, dv);
   }
 
  private:
   void of_result(ValueId& dk, ValueId& dv) {
-    const ValueId dy = grouped(context_.gradient(), r_);
+    ValueId dy = context_.gradient();
+    dy = grouped(dy == no_value ? context_.zeros(context_.output(0)) : dy, r_);
     ValueId capped = context_.times(context_.add("MatMul", {q_, last_two_swapped(k_)}), number(scale_));
     ValueId slope = no_value;  // of the soft cap
     if (softcap_ > 0) {
@@ -51,16 +52,25 @@ class AttentionBack {
     // A query that sees no key gives zeros, where plain Softmax would give NaN.
     const ValueId scores = masked(capped), hidden = context_.add("Equal", {scores, number(-INFINITY)});
     const ValueId shares = context_.add("Where", {hidden, number(0), context_.add("Softmax", {scores})});
-    const ValueId dshares = context_.add("MatMul", {dy, last_two_swapped(v_)});
-    ValueId dscores = context_.add("plait.SoftmaxBack", {shares, dshares});
+    const ValueId dshares = with_scores(3, context_.add("MatMul", {dy, last_two_swapped(v_)}));
+    ValueId dscores = with_scores(2, context_.add("plait.SoftmaxBack", {shares, dshares}));
+    if (mode_ == 2) dscores = context_.add("Where", {hidden, number(0), dscores});
     give_mask(dscores);
+    dscores = with_scores(1, dscores);
     if (slope != no_value) dscores = context_.times(dscores, slope);
+    dscores = with_scores(0, dscores);
     dscores = context_.times(dscores, number(scale_));
     if (context_.wants(0)) context_.give(0, ungrouped(context_.add("MatMul", {dscores, k_}), 0));
     if (context_.wants(1) || context_.wants(4))
       dk = context_.sum(context_.add("MatMul", {last_two_swapped(dscores), q_}), {2});
     if (context_.wants(2) || context_.wants(5))
       dv = context_.sum(context_.add("MatMul", {last_two_swapped(shares), dy}), {2});
+  }
+
+  /// The gradient of scores, with that of the output that hands them out if it has those of this step.
+  ValueId with_scores(int64_t mode, ValueId a) {
+    if (mode != mode_ || context_.gradient(3) == no_value) return a;
+    return context_.plus(a, context_.reshaped(context_.gradient(3), context_.dims(a)));
   }
 
   /// Keys or values [b, g, 1, length, size] after those of the past, if there are any.
@@ -117,12 +127,27 @@ class AttentionBack {
     return context_.reshaped(mask, Dims{in[0], heads ? g_ : Dim(1), heads ? r_ : Dim(1), in[2], in[3]});
   }
 
+  /// A mask for all keys: those that it is too short for are hidden.
+  ValueId hiding_more(ValueId mask, const Dim& keys) {
+    Dims more = context_.dims(mask);
+    if (more[4] == keys) return mask;
+    more[4] = keys - more[4];
+    if (!more[4].is_constant() || more[4].constant() < 0)
+      GradientContext::fail("whether a mask is for all keys is known only when it runs");
+    const bool is_boolean = context_.type(mask).dtype == DType::boolean;
+    const uint8_t no = 0;
+    const ValueId hides = is_boolean
+                              ? context_.graph().add_constant(Tensor::of<uint8_t>(DType::boolean, Shape{}, {&no, 1}))
+                              : number(-INFINITY);
+    return context_.add("Concat", {mask, context_.add("Expand", {hides, context_.sizes(more)})},
+                        one_attribute("axis", int64_t{4}));
+  }
+
   /// Sets hidden scores to -infinity.
   ValueId masked(ValueId scores) {
     const ValueId never = number(-INFINITY);
     if (context_.input(3) != no_value) {
-      const ValueId mask = grouped_mask();
-      if (context_.dims(mask)[4] != context_.dims(scores)[4]) GradientContext::fail("a mask of fewer keys has none");
+      const ValueId mask = hiding_more(grouped_mask(), context_.dims(scores)[4]);
       scores = context_.type(mask).dtype == DType::boolean ? context_.add("Where", {mask, scores, never})
                                                            : context_.plus(scores, mask);
     }
@@ -168,14 +193,19 @@ class AttentionBack {
   /// A mask of numbers is added to scores after the cap.
   void give_mask(ValueId dscores) {
     if (!context_.wants(3)) return;
-    const ValueId mask = context_.input(3);
-    context_.give(3, context_.reshaped(context_.summed_to(dscores, grouped_mask()), mask));
+    const ValueId mask = context_.input(3), grouped = grouped_mask();
+    const Dims all = context_.dims(dscores), own = context_.dims(grouped);
+    if (own[4] != all[4])
+      dscores = context_.add("Slice",
+                             {dscores, context_.integers({0}), context_.sizes(Dims{own[4]}), context_.integers({4})});
+    context_.give(3, context_.reshaped(context_.summed_to(dscores, grouped), mask));
   }
 
   GradientContext& context_;
   const bool flat_;
   Dim g_, r_;
   double scale_ = 1, softcap_ = 0;
+  int64_t mode_ = 0;  ///< which scores are an output: products, capped, masked, shares
   ValueId q_ = no_value, k_ = no_value, v_ = no_value;
 };
 

@@ -1,5 +1,6 @@
 // Gradients of normalisations, of rotary embedding, and of layers with a state from one run to the next.
 #include <algorithm>
+#include <cmath>
 
 #include "core/graph/gradient.h"
 #include "core/ops/gradients/gradients.h"
@@ -157,27 +158,129 @@ void of_causal_conv(GradientContext& context) {
   context.give(0, parts[1]);
 }
 
-/// As one document per row.
-void of_linear_attention(GradientContext& context) {
-  if (context.input(3) != no_value || context.gradient(1) != no_value) GradientContext::fail("a state has none");
-  const Dims q = context.dims(context.input(0));
-  const ValueId document = context.add("Expand", {context.integers({0}), context.sizes(Dims{q[0], q[1]})});
-  std::vector<ValueId> inputs{context.gradient(),
-                              context.input(0),
-                              context.input(1),
-                              context.input(2),
-                              context.add("Cast", {document}, one_attribute("to", static_cast<int64_t>(DType::i32))),
-                              context.input(4),
-                              context.input(5)};
-  while (inputs.back() == no_value) inputs.pop_back();
-  constexpr size_t operands[] = {0, 1, 2, 4, 5};
-  std::vector<bool> wanted;
-  for (const size_t k : operands) wanted.push_back(context.wants(k));
-  const std::vector<ValueId> back =
-      context.add_all("plait.PackedLinearAttentionBack", std::move(inputs), std::move(wanted),
-                      context.kept({"kv_num_heads", "q_num_heads", "scale", "update_rule"}));
-  for (size_t i = 0; i < back.size(); ++i) context.give(operands[i], back[i]);
-}
+/// As one document per row. A state [b, g, d, e] before it is d more tokens, whose keys are the unit vectors and whose values its rows;
+/// one after it is read by d more, whose queries are the unit vectors.
+class LinearAttentionBack {
+ public:
+  explicit LinearAttentionBack(GradientContext& context)
+      : context_(context),
+        before_(context.input(3) != no_value),
+        after_(context.gradient(1) != no_value),
+        h_(context.attributes().integer("q_num_heads")),
+        g_(context.attributes().integer("kv_num_heads")) {
+    if (before_ || after_) find_sizes();
+  }
+
+  void run() {
+    const Dims q = context_.dims(context_.input(0));
+    ValueId dy = context_.gradient();
+    if (dy == no_value) dy = context_.zeros(context_.output(0));
+    // Zeros do nothing: no key, no value, a state that does not fade.
+    const ValueId queries = extended(context_.input(0), no_value, after_ ? units(h_, 1 / scale_) : no_value);
+    const ValueId keys = extended(context_.input(1), before_ ? units(keys_, 1) : no_value, no_value);
+    const ValueId values = extended(context_.input(2), before_ ? rows_of(context_.input(3), g_) : no_value, no_value);
+    const ValueId decay = extended(context_.input(4), no_value, no_value);
+    ValueId beta = context_.input(5);
+    if (beta != no_value) beta = extended(beta, before_ ? filled(context_.dims(beta)[2], 1) : no_value, no_value);
+    dy = extended(dy, no_value, after_ ? rows_of(context_.gradient(1), std::max(h_, g_)) : no_value);
+    const ValueId document =
+        context_.add("Expand", {context_.integers({0}), context_.sizes(Dims{q[0], context_.dims(queries)[1]})});
+    std::vector<ValueId> inputs{
+        dy,
+        queries,
+        keys,
+        values,
+        context_.add("Cast", {document}, one_attribute("to", static_cast<int64_t>(DType::i32))),
+        decay,
+        beta};
+    while (inputs.back() == no_value) inputs.pop_back();
+    constexpr size_t operands[] = {0, 1, 2, 4, 5};
+    std::vector<bool> wanted;
+    for (const size_t k : operands) wanted.push_back(context_.wants(k) || (k == 2 && context_.wants(3)));
+    const std::vector<ValueId> back =
+        context_.add_all("plait.PackedLinearAttentionBack", std::move(inputs), std::move(wanted),
+                         context_.kept({"kv_num_heads", "q_num_heads", "scale", "update_rule"}));
+    for (size_t i = 0; i < back.size(); ++i)
+      if (back[i] != no_value) give(operands[i], back[i]);
+  }
+
+ private:
+  void find_sizes() {
+    auto is_constant = [&](size_t k, size_t axis) { return context_.dims(context_.input(k))[axis].is_constant(); };
+    if (!is_constant(0, 2) || !is_constant(1, 2) || !is_constant(2, 2))
+      GradientContext::fail("with a state, the size of a head is known only when it runs");
+    d_ = context_.dims(context_.input(0))[2].constant() / h_;
+    keys_ = context_.dims(context_.input(1))[2].constant() / d_;
+    e_ = context_.dims(context_.input(2))[2].constant() / g_;
+    scale_ = context_.attributes().real("scale", 0);
+    if (scale_ == 0) scale_ = 1 / std::sqrt(static_cast<double>(d_));
+  }
+
+  /// [b, d, width] of one number.
+  ValueId filled(const Dim& width, double number) {
+    const Dim b = context_.dims(context_.input(0))[0];
+    return context_.add("Expand",
+                        {context_.number(number, context_.input(0)), context_.sizes(Dims{b, Dim(d_), width})});
+  }
+
+  /// [b, d, heads d]: token i has `number` in place i of each head.
+  ValueId units(int64_t heads, double number) {
+    const ValueId x = context_.input(0);
+    const ValueId square = context_.add("Expand", {context_.number(0, x), context_.integers({d_, d_})});
+    const ValueId all = context_.add("Tile", {context_.add("EyeLike", {square}), context_.integers({1, heads})});
+    const ValueId scaled = context_.times(all, context_.number(number, x));
+    return context_.add("Expand", {scaled, context_.sizes(Dims{context_.dims(x)[0], Dim(d_), Dim(heads * d_)})});
+  }
+
+  /// A state [b, g, d, e] as [b, d, n e]: row i of each head is token i's; of n / g heads the first has it.
+  ValueId rows_of(ValueId state, int64_t n) {
+    const Dim b = context_.dims(state)[0];
+    ValueId out = context_.add("Transpose", {state}, one_attribute("perm", std::vector<int64_t>{0, 2, 1, 3}));
+    if (n > g_) {
+      out = context_.reshaped(out, Dims{b, Dim(d_), Dim(g_), Dim(e_)});
+      const ValueId others = context_.add(
+          "Expand", {context_.number(0, out), context_.sizes(Dims{b, Dim(d_), Dim(g_), Dim((n / g_ - 1) * e_)})});
+      out = context_.add("Concat", {out, others}, one_attribute("axis", int64_t{3}));
+    }
+    return context_.reshaped(out, Dims{b, Dim(d_), Dim(n * e_)});
+  }
+
+  /// With the tokens of the states at its ends, zeros where these are not given.
+  ValueId extended(ValueId a, ValueId front, ValueId end) {
+    if (a == no_value || (!before_ && !after_)) return a;
+    const Dim width = context_.dims(a)[2];
+    std::vector<ValueId> parts;
+    if (before_) parts.push_back(front == no_value ? filled(width, 0) : front);
+    parts.push_back(a);
+    if (after_) parts.push_back(end == no_value ? filled(width, 0) : end);
+    return context_.add("Concat", std::move(parts), one_attribute("axis", int64_t{1}));
+  }
+
+  void give(size_t operand, ValueId gradient) {
+    if (!before_ && !after_) return context_.give(operand, gradient);
+    Dims sizes;
+    if (before_) sizes.push_back(Dim(d_));
+    sizes.push_back(context_.dims(context_.input(operand))[1]);
+    if (after_) sizes.push_back(Dim(d_));
+    const std::vector<ValueId> parts =
+        context_.add_all("Split", {gradient, context_.sizes(sizes)}, std::vector<bool>(sizes.size(), true),
+                         one_attribute("axis", int64_t{1}));
+    context_.give(operand, context_.reshaped(parts[before_ ? 1 : 0], context_.input(operand)));
+    if (operand != 2 || !before_) return;
+    const Dim b = context_.dims(context_.input(3))[0];
+    const ValueId rows = context_.reshaped(parts[0], Dims{b, Dim(d_), Dim(g_), Dim(e_)});
+    const ValueId state = context_.add("Transpose", {rows}, one_attribute("perm", std::vector<int64_t>{0, 2, 1, 3}));
+    context_.give(3, context_.reshaped(state, context_.input(3)));
+  }
+
+  GradientContext& context_;
+  const bool before_, after_;
+  const int64_t h_, g_;  ///< heads of queries, and of values and states
+  int64_t d_ = 0, keys_ = 0, e_ = 0;
+  double scale_ = 1;
+};
+
+void of_linear_attention(GradientContext& context) { LinearAttentionBack(context).run(); }
 
 }  // namespace
 

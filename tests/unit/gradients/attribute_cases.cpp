@@ -222,6 +222,32 @@ void add_moves(std::vector<Instance>& out) {
                  {{"f32[2, 4, 3]"}, {"f32[2, 2, 3]"}},
                  1,
                  {{"axis", int64_t{1}}}});
+  for (const int64_t mode : {0, 1, 2, 3})
+    out.push_back({cat("AttentionScores_", mode),
+                   "Attention",
+                   {{"f32[2, 4, 2, 3]"}, {"f32[2, 2, 2, 3]"}, {"f32[2, 2, 2, 3]"}, {"f32[2, 2]"}},
+                   4,
+                   {{"qk_matmul_output_mode", mode}, {"softcap", 2.0}}});
+  out.push_back({"AttentionWithAShortMask",
+                 "Attention",
+                 {{"f32[2, 4, 2, 3]"}, {"f32[2, 2, 4, 3]"}, {"f32[2, 2, 4, 3]"}, {"f32[2, 1, 2, 3]"}}});
+  out.push_back({"AttentionWithAShortMaskOfBools",
+                 "Attention",
+                 {{"f32[2, 4, 2, 3]"}, {"f32[2, 2, 4, 3]"}, {"f32[2, 2, 4, 3]"}, {"bool[2, 3]", "1 0 1 0 1 1"}}});
+  for (const std::string rule : {"linear", "gated", "delta", "gated_delta"})
+    for (const int64_t heads : {1, 2, 4}) {
+      const bool gated = rule.starts_with("gated"), delta = rule.ends_with("delta");
+      out.push_back({cat("LinearAttention_", rule, heads),
+                     "LinearAttention",
+                     {{cat("f32[2, 3, ", 3 * heads, "]")},
+                      {"f32[2, 3, 6]"},
+                      {"f32[2, 3, 4]"},
+                      {"f32[2, 2, 3, 2]"},
+                      gated ? Operand{"f32[2, 3, 6]"} : Operand{""},
+                      delta ? Operand{"f32[2, 3, 2]"} : Operand{""}},
+                     2,
+                     {{"q_num_heads", heads}, {"kv_num_heads", int64_t{2}}, {"update_rule", rule}}});
+    }
   for (const int64_t causal : {0, 1})
     for (const int64_t window : {-1, 1}) {
       Instance one{cat("AttentionAfterAPast_", causal, window),
