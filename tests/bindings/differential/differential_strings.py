@@ -86,7 +86,7 @@ def sometimes_of_strings(make, places):
             return node
         operands, attributes, outputs = node
         strings = b.chance(0.25)
-        if name == "Gather" and (operands[1].array < 0).any():  # ONNX Runtime reads beyond the strings
+        if name == "Gather":  # ONNX Runtime 1.32 gives the first string only, the others are empty
             return None if operands[0].dtype == "object" else node
         if not strings or attributes.get("reduction", "none") != "none":
             return node

@@ -1,6 +1,6 @@
 """Random graphs give in Plait what they give in ONNX Runtime, node by node.
 
-usage: differential_test.py LIBRARY [--graphs N] [--seed N] [--only INDEX] [--keep FOLDER] [--op NAME]
+usage: differential_test.py LIBRARY [--graphs N] [--seconds N] [--seed N] [--only INDEX] [--keep FOLDER] [--op NAME]
 
 LIBRARY is libplait.so. Graph INDEX of a seed is the same each time; --keep writes each one that differs as model.onnx and
 operands.npz. Next to each graph goes a node with an operand of another type or rank: Plait must refuse what ONNX Runtime refuses
@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import faulthandler
 import importlib.util
+import itertools
 import os
 import sys
 import time
@@ -320,6 +321,7 @@ def main():
     words = argparse.ArgumentParser()
     words.add_argument("library")
     words.add_argument("--graphs", type=int, default=400)
+    words.add_argument("--seconds", type=float, help="so long, whatever the number of graphs")
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--only", type=int)
     words.add_argument("--op")
@@ -329,8 +331,11 @@ def main():
     print("ONNX Runtime", onnxruntime.__version__)
     plait, runtime = Plait(words.library), Runtime()
     wrong = ran = nodes = 0
-    used, begin = set(), time.process_time()
-    for index in range(words.graphs) if words.only is None else [words.only]:
+    used, begin, clock = set(), time.process_time(), time.monotonic()
+    numbers = [words.only] if words.only is not None else itertools.count() if words.seconds else range(words.graphs)
+    for index in numbers:
+        if words.seconds and time.monotonic() - clock > words.seconds:
+            break
         trial = Trial(plait, runtime, words.seed, index, words.op)
         faults = [trial.fault(), trial.misuse()]
         ran += bool(trial.expected)
