@@ -113,4 +113,14 @@ void spell_adagrad(OldNode& old);
 void spell_adam(OldNode& old);
 void spell_momentum(OldNode& old);
 
+/// The first forms of ops of the standard, in the present one (first_forms.cpp).
+void align_operand(OldNode& old);
+void align_slope(OldNode& old);
+void first_batch_normalization(OldNode& old);
+void first_dropout(OldNode& old);
+void first_power_pool(OldNode& old);
+void first_group_normalization(OldNode& old);
+void first_tile(OldNode& old);
+void first_upsample(OldNode& old);
+
 }  // namespace plait::onnx_import

@@ -88,15 +88,6 @@ void softmax(OldNode& old) {
   old.node.attributes.set("allowzero", int64_t{1});  // a size of zero means zero
 }
 
-/// Before opset 7 the second operand was broadcast only on request, aligned by `axis`.
-void legacy_broadcast(OldNode& old) {
-  if (old.node.attributes.integer("broadcast", 0) && old.node.attributes.has("axis"))
-    throw Error(Code::unsupported, "broadcasting along an axis, a form of opset 6",
-                "convert the model to opset 13 or later");
-  old.node.attributes.erase("broadcast");
-  old.node.attributes.erase("axis");
-}
-
 void reshape(OldNode& old) {
   if (!old.list_to_input("shape", 1)) old.missing("shape");
 }
@@ -190,29 +181,35 @@ constexpr Row rows[] = {
     {"ai.onnx.preview.training.Adagrad", every_opset, spell_adagrad},
     {"ai.onnx.preview.training.Adam", every_opset, spell_adam},
     {"ai.onnx.preview.training.Momentum", every_opset, spell_momentum},
-    {"Add", 7, legacy_broadcast},
-    {"Sub", 7, legacy_broadcast},
-    {"Mul", 7, legacy_broadcast},
-    {"Div", 7, legacy_broadcast},
-    {"Pow", 7, legacy_broadcast},
-    {"And", 7, legacy_broadcast},
-    {"Or", 7, legacy_broadcast},
-    {"Xor", 7, legacy_broadcast},
-    {"Equal", 7, legacy_broadcast},
-    {"Less", 7, legacy_broadcast},
-    {"Greater", 7, legacy_broadcast},
-    {"Gemm", 7, legacy_broadcast},
+    {"Add", 7, align_operand},
+    {"Sub", 7, align_operand},
+    {"Mul", 7, align_operand},
+    {"Div", 7, align_operand},
+    {"Pow", 7, align_operand},
+    {"And", 7, align_operand},
+    {"Or", 7, align_operand},
+    {"Xor", 7, align_operand},
+    {"Equal", 7, align_operand},
+    {"Less", 7, align_operand},
+    {"Greater", 7, align_operand},
+    {"Gemm", 7, align_operand},
+    {"BatchNormalization", 9, first_batch_normalization},
     {"BatchNormalization", 14, batch_normalization},
     {"Cast", 6, cast},
     {"Clip", 11, clip},
     {"Concat", 4, concat},
+    {"Dropout", 7, first_dropout},
     {"Dropout", every_opset, dropout},
+    {"GlobalLpPool", 2, first_power_pool},
+    {"GroupNormalization", 21, first_group_normalization},
     {"Hardmax", 13, softmax},
     {"LogSoftmax", 13, softmax},
     {"Softmax", 13, softmax},
     {"StringNormalizer", every_opset, spell_string_normalizer},
     {"StringSplit", every_opset, spell_string_split},
+    {"LpPool", 2, first_power_pool},
     {"Pad", 11, pad},
+    {"PRelu", 7, align_slope},
     {"ReduceSum", 13, axes_to_input},
     {"ReduceL1", 18, axes_to_input},
     {"ReduceL2", 18, axes_to_input},
@@ -232,8 +229,10 @@ constexpr Row rows[] = {
     {"SoftmaxCrossEntropyLoss", every_opset, spell_cross_entropy_loss},
     {"Split", 18, split_sizes},
     {"Squeeze", 13, axes_to_input},
+    {"Tile", 6, first_tile},
     {"TopK", 10, top_k},
     {"Unsqueeze", 13, unsqueeze},
+    {"Upsample", 7, first_upsample},
     {"Upsample", every_opset, resize},
     {"com.microsoft.CausalConvWithState", every_opset, spell_causal_conv},
     {"com.microsoft.GatedRMSNorm", every_opset, spell_gated_norm},

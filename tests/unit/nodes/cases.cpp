@@ -163,13 +163,17 @@ fs::path case_folder() {
   return elsewhere ? fs::path(elsewhere) : fs::path(PLAIT_SOURCE_DIR) / ".cache" / "onnx-node-cases";
 }
 
-std::vector<std::string> case_names() {
+static std::vector<std::string> names_with(std::string_view begin) {
   std::set<std::string> out;
   if (fs::is_directory(case_folder()))
     for (const auto& entry : fs::directory_iterator(case_folder()))
-      if (fs::exists(entry.path() / "model.onnx")) out.insert(entry.path().filename().string());
+      if (const std::string name = entry.path().filename().string(); name.starts_with(begin) && fs::exists(entry.path() / "model.onnx"))
+        out.insert(name);
   return {out.begin(), out.end()};
 }
+
+std::vector<std::string> case_names() { return names_with("test_"); }
+std::vector<std::string> model_names() { return names_with("model_"); }
 
 std::vector<OpUse> ops_of(const std::string& name) {
   auto model = read_message<onnx::ModelProto>(case_folder() / name / "model.onnx");

@@ -18,8 +18,10 @@ const CompileOptions& reference_options();
 /// Where tests/unit/nodes/fetch.sh puts them: PLAIT_NODE_CASES, or .cache/onnx-node-cases of the repository.
 std::filesystem::path case_folder();
 
-/// All cases, by name; empty where they have not been fetched.
+/// All cases of nodes, by name; empty where they have not been fetched.
 std::vector<std::string> case_names();
+/// Those of models, which the onnx package contains.
+std::vector<std::string> model_names();
 
 /// An op as a model uses it: domain "" is the standard's own.
 struct OpUse {

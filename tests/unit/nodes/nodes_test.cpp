@@ -47,6 +47,7 @@ struct Measure {
       if (use.op == "DFT" || use.op == "STFT") absolute = 1e-6;
     }
   }
+  Measure() = default;
   double absolute = 1e-7;
   bool by_value = true;  ///< otherwise by type and shape
 };
@@ -138,8 +139,32 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NodeCase);
 INSTANTIATE_TEST_SUITE_P(Standard, NodeCase, testing::ValuesIn(case_names()),
                          [](const auto& info) { return info.param; });
 
+/// Cases of models; of nets of images the fast kernels only. ai.onnx.preview.training's Gradient is refused.
+class ModelCase : public testing::TestWithParam<std::string> {};
+
+TEST_P(ModelCase, IsAsTheStandardSays) {
+  const std::string& name = GetParam();
+  try {
+    Judged judged = judge(name, reference_options());
+    if (!judged.graph) {
+      EXPECT_TRUE(name.starts_with("model_simple_gradient_of_")) << judged.refusal;
+      return expect_good_refusal(judged.refusal, ops_of(name), World::get().ops);
+    }
+    for (const DataSet& data : data_sets(name)) {
+      if (!name.starts_with("model_light_")) run(*judged.graph, reference_options().kernels, data, {}, "reference");
+      run(*judged.graph, World::get().kernels, data, {}, "fast");
+    }
+  } catch (const Error& error) {
+    ADD_FAILURE() << error.message();
+  }
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ModelCase);
+INSTANTIATE_TEST_SUITE_P(Standard, ModelCase, testing::ValuesIn(model_names()), [](const auto& info) { return info.param; });
+
 TEST(NodeCases, AreThere) {
   if (!case_names().empty()) {
+    EXPECT_EQ(model_names().size(), 149u) << "tests/unit/nodes/fetch.sh makes them again";
     EXPECT_EQ(case_names().size(), 1884u) << case_folder() << " is not what tests/unit/nodes/fetch.sh makes";
     return;
   }
