@@ -41,6 +41,7 @@ void register_ops(OpSet& ops) {
                       register_features,
                       register_labels,
                       register_linear_models,
+                      register_support_vectors,
                       register_trees,
                       register_recurrent,
                       register_control,

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <numbers>
 
-#include "importers/onnx/old_node.h"
+#include "importers/onnx/compose.h"
 
 namespace plait::onnx_import {
 namespace {
@@ -151,6 +151,24 @@ void spell_feature_extractor(OldNode& old) {
   const ValueId rows = old.emit("Slice", {sizes, old.emit("Min", {last, old.ints({1})}), old.ints({INT64_MAX})});
   const ValueId shape = old.emit("Concat", {rows, old.emit("Shape", {numbers})}, OldNode::with("axis", 0));
   old.become("Reshape", {columns, shape}, OldNode::with("allowzero", 1));
+}
+
+/// Rows [n, f], or one row [f], of each operand as f32, cut to its number of columns or filled up with zeros.
+void spell_feature_vectorizer(OldNode& old) {
+  const std::vector<int64_t> columns = old.node.attributes.integers("inputdimensions");
+  if (columns.size() < old.node.inputs.size())
+    throw Error(Code::bad_model, cat("attribute \"inputdimensions\" has ", columns.size(), " numbers for ", old.node.inputs.size(),
+                                     " inputs"));
+  std::vector<ValueId> parts;
+  for (size_t k = 0; k < old.node.inputs.size(); ++k) {
+    const ValueId x = as_type(old, old.required(k), DType::f32);
+    const ValueId last = old.emit("Shape", {x}, OldNode::with("start", -1));
+    const ValueId rows = old.emit("Reshape", {x, joined(old, {old.ints({-1}), last})});
+    const ValueId cut = old.emit("Slice", {rows, old.ints({0}), old.ints({columns[k]}), old.ints({1})});
+    const ValueId lacks = old.emit("Max", {old.emit("Sub", {old.ints({columns[k]}), last}), old.ints({0})});
+    parts.push_back(old.emit("Pad", {cut, joined(old, {old.ints({0, 0, 0}), lacks})}));
+  }
+  old.become("Concat", std::move(parts), OldNode::with("axis", 1));
 }
 
 void spell_adagrad(OldNode& old) {

@@ -109,6 +109,7 @@ void spell_string_split(OldNode& old);
 void spell_training_dropout(OldNode& old);
 void spell_binarizer(OldNode& old);
 void spell_feature_extractor(OldNode& old);
+void spell_feature_vectorizer(OldNode& old);
 void spell_adagrad(OldNode& old);
 void spell_adam(OldNode& old);
 void spell_momentum(OldNode& old);

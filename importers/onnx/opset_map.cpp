@@ -178,6 +178,7 @@ constexpr Row rows[] = {
     {"RNN", 7, recurrent_layer},
     {"ai.onnx.ml.ArrayFeatureExtractor", every_opset, spell_feature_extractor},
     {"ai.onnx.ml.Binarizer", every_opset, spell_binarizer},
+    {"ai.onnx.ml.FeatureVectorizer", every_opset, spell_feature_vectorizer},
     {"ai.onnx.preview.training.Adagrad", every_opset, spell_adagrad},
     {"ai.onnx.preview.training.Adam", every_opset, spell_adam},
     {"ai.onnx.preview.training.Momentum", every_opset, spell_momentum},

@@ -45,6 +45,7 @@ void register_reference_kernels(KernelTable& table) {
   add_features(table);
   add_labels(table);
   add_linear_models(table);
+  add_support_vectors(table);
   add_trees(table);
   add_softmax(table);
   add_normalize(table);

@@ -80,8 +80,16 @@ void register_features(OpSet& ops) {
            .doc = "columns of x, by number",
            .since = 1,
            .written_as = "Gather"});
+  ops.add({.name = "ai.onnx.ml.FeatureVectorizer",
+           .inputs = "x...",
+           .outputs = "y",
+           .attributes = {{"inputdimensions", "ints", ""}},
+           .doc = "the columns of all next to each other, in f32",
+           .since = 1,
+           .written_as = "Concat"});
   for (const char* name : {"Scaler", "Normalizer", "Imputer", "Binarizer"})
     ops.claim(cat("ai.onnx.ml.", name), 1, four_types);
+  ops.claim("ai.onnx.ml.FeatureVectorizer", 1, cat("T:", four_types));
   ops.claim("ai.onnx.ml.ArrayFeatureExtractor", 1, cat(four_types, " string, i64"));
 }
 

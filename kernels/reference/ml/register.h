@@ -7,6 +7,7 @@ namespace plait::reference {
 void add_features(KernelTable& table);
 void add_labels(KernelTable& table);
 void add_linear_models(KernelTable& table);
+void add_support_vectors(KernelTable& table);
 void add_trees(KernelTable& table);
 
 }  // namespace plait::reference

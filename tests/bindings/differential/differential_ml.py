@@ -1,4 +1,4 @@
-"""Ops of ai.onnx.ml, for differential_graphs.py: features, labels, linear models, trees."""
+"""Ops of ai.onnx.ml, for differential_graphs.py: features, labels, linear models, support vectors, trees."""
 import numpy
 
 from differential_graphs import op
@@ -35,6 +35,43 @@ def imputer(b, name):
         return [x], {"imputed_value_int64s": [7 + i for i in range(count)], "replaced_value_int64": int(replaced)}, 1
     replaced = float("nan") if b.chance(0.3) else float(replaced)
     return [x], {"imputed_value_floats": reals(b, count), "replaced_value_float": replaced}, 1
+
+
+@op("ai.onnx.ml.FeatureVectorizer")
+def vectorizer(b, name):
+    rows = b.integer(1, 5)
+    dtype = b.pick(["float32", "float64", "int32", "int64"])
+    parts = [b.new((rows, b.integer(1, 4)), [dtype]) for _ in range(b.integer(1, 3))]
+    return parts, {"inputdimensions": [part.shape[1] for part in parts]}, 1
+
+
+def likeness(b):
+    return {"kernel_type": b.pick(["LINEAR", "POLY", "RBF", "SIGMOID"]), "kernel_params": [0.25, 0.5, 2.0]}
+
+
+@op("ai.onnx.ml.SVMRegressor", finite=True)
+def regressor(b, name):
+    x = table(b)
+    features, vectors = x.shape[1], b.pick([0, 1, 4])
+    made = likeness(b) | {"n_supports": vectors, "rho": reals(b, 1), "coefficients": reals(b, vectors or features)}
+    return [x], made | ({"support_vectors": reals(b, vectors * features)} if vectors else {}), 1
+
+
+@op("ai.onnx.ml.SVMClassifier", finite=True)
+def classifier(b, name):
+    x = table(b, ["float32", "float64", "int32", "int64"])
+    features, classes = x.shape[1], b.integer(2, 4)
+    pairs = classes * (classes - 1) // 2
+    each = [b.integer(1, 3) for _ in range(classes)] if b.chance(0.8) else []
+    made = likeness(b) | {"classlabels_ints": [5, 7, 4, 9][:classes], "rho": reals(b, pairs), "post_transform": b.pick(TRANSFORMS[:4])}
+    if each:
+        made |= {"vectors_per_class": each, "support_vectors": reals(b, sum(each) * features)}
+        made |= {"coefficients": reals(b, sum(each) * (classes - 1))}
+        if b.chance(0.5):
+            made |= {"prob_a": reals(b, pairs, -2.0, -0.5), "prob_b": reals(b, pairs, -0.5, 0.5)}
+    else:
+        made |= {"coefficients": reals(b, classes * features)}
+    return [x], made, 2
 
 
 @op("ai.onnx.ml.ArrayFeatureExtractor")

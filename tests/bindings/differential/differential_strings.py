@@ -121,6 +121,6 @@ def labelled(make):
     return made
 
 
-for key in ("LabelEncoder", "LinearClassifier", "OneHotEncoder", "TreeEnsembleClassifier"):
+for key in ("LabelEncoder", "LinearClassifier", "SVMClassifier", "OneHotEncoder", "TreeEnsembleClassifier"):
     key = "ai.onnx.ml." + key
     OPS[key] = (labelled(OPS[key][0]), *OPS[key][1:])

@@ -29,7 +29,7 @@ const std::map<std::string, Attribute> usual_values{
     {"min_gram_length", int64_t{1}}, {"max_gram_length", int64_t{1}},
     {"scale", 1.0},             {"kind", std::string("max")},
     {"steps", std::vector<std::string>{"Relu 0"}},
-    {"coefficients", std::vector<double>{1, 2}}, {"intercepts", std::vector<double>{0}},
+    {"coefficients", std::vector<double>{1, 2}}, {"intercepts", std::vector<double>{0}}, {"rho", std::vector<double>{0}},
     {"classlabels_ints", std::vector<int64_t>{0, 1}}, {"classlabels_int64s", std::vector<int64_t>{0, 1}},
     {"offset", std::vector<double>{1}}, {"imputed_value_floats", std::vector<double>{1}},
     {"cats_int64s", std::vector<int64_t>{1, 2}}, {"keys_floats", std::vector<double>{1}},
