@@ -26,7 +26,8 @@ WHEELS = ROOT / ".cache" / "graph-models"
 ENGINES = ("plait", "onnxruntime")
 # Input sizes, by a part of the file's name; open sizes of other inputs are 1.
 SIZES = {"silero_vad": {"input": (1, 576), "state": (2, 1, 128), "sr": ()}, "det_infer": {"x": (1, 3, 640, 640)},
-         "rec_infer": {"x": (1, 3, 48, 320)}, "cls_infer": {"x": (1, 3, 48, 192)}, "resnet50": {"image": (1, 3, 224, 224)},
+         "rec_infer": {"x": (1, 3, 48, 320)}, "cls_infer": {"x": (1, 3, 48, 192)}, "det_small": {"x": (1, 3, 640, 640)},
+         "rec_small": {"x": (1, 3, 48, 320)}, "cls_mobile": {"x": (1, 3, 48, 192)}, "resnet50": {"image": (1, 3, 224, 224)},
          "mobilenet": {"image": (1, 3, 224, 224)}, "whisper": {"input_features": (1, 80, 3000)},
          "bert": {name: (1, 128) for name in ("input_ids", "attention_mask", "token_type_ids")}}
 

