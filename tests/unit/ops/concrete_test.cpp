@@ -129,7 +129,7 @@ TEST(Bodies, LoopLeavesGrowingSizesOpen) {
   for (int i = 0; i < 3; ++i) node.outputs.push_back(net.graph.add_value({}));
   node.bodies = {{"body", body}};
   infer_node(all_ops(), net.graph, node, net.known);
-  EXPECT_EQ(net.type(node.outputs[0]).substr(0, 12), "f32[carried.");
+  EXPECT_EQ(net.type(node.outputs[0]).substr(0, 10), "f32[final.");
   EXPECT_NE(net.type(node.outputs[0]).find(", 8]"), std::string::npos);
   EXPECT_EQ(net.type(node.outputs[1]), "f32[3, 8]");
   EXPECT_EQ(net.type(node.outputs[2]).substr(0, 9), "f32[loop.");
