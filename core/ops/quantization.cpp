@@ -56,6 +56,9 @@ std::string quantize_dims(const Node& node, const std::vector<Type>& in, const s
     return rule_text({spaced(names), spaced(scales), spaced(scales)}, {spaced(names)});
   }
   if (scale.size() != 1) return "";
+  const bool one_zero = in.size() > 2 && in[2].dims && in[2].dims->size() == 1 && is_one((*in[2].dims)[0]);
+  if (one_zero && !scale[0].is_constant())  // the scale will be one number, as the zero point is
+    return rule_text({spaced(names), whole(factor_name(names.size())), "1"}, {spaced(names)});
   return rule_text({spaced(names), names[*axis], names[*axis]}, {spaced(names)});
 }
 
