@@ -109,15 +109,6 @@ void concat(OldNode& old) {
   if (!old.node.attributes.has("axis")) old.node.attributes.set("axis", int64_t{1});
 }
 
-/// Before opset 14 more than one output implied training.
-void batch_normalization(OldNode& old) {
-  for (size_t k = 1; k < old.node.outputs.size(); ++k)
-    if (old.node.outputs[k] != no_value)
-      throw Error(Code::unsupported, cat("training, in the form of opset ", old.opset),
-                  "export the model for inference");
-  old.node.outputs.resize(1);
-}
-
 void scatter(OldNode& old) { old.node.op = "ScatterElements"; }
 
 /// Opset 10 has only scales, and places elements by their corners; opset 7 to 9 calls the op Upsample, at first with an attribute.
@@ -194,8 +185,7 @@ constexpr Row rows[] = {
     {"Less", 7, align_operand},
     {"Greater", 7, align_operand},
     {"Gemm", 7, align_operand},
-    {"BatchNormalization", 9, first_batch_normalization},
-    {"BatchNormalization", 14, batch_normalization},
+    {"BatchNormalization", 14, first_batch_normalization},
     {"Cast", 6, cast},
     {"Clip", 11, clip},
     {"Concat", 4, concat},

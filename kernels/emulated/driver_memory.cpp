@@ -17,6 +17,13 @@ constexpr size_t page = 4096, alignment = 256;
 
 size_t up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+/// From now on nothing accesses these addresses, which stay reserved. Next to memory they are a mapping of their own, so that opening and
+/// closing it splits none.
+bool reserve(std::byte* at, size_t bytes) {
+  const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  return mmap(at, bytes, PROT_NONE, kind, -1, 0) != MAP_FAILED;
+}
+
 }  // namespace
 
 DeviceMemory::DeviceMemory() : file_(memfd_create("emulated device", MFD_CLOEXEC)) {
@@ -36,7 +43,7 @@ std::byte* DeviceMemory::next(size_t mapped) {
   if (used_ + static_cast<int64_t>(mapped + page) > space_bytes) return nullptr;
   std::byte* out = space_ + used_;
   used_ += static_cast<int64_t>(mapped + page);
-  return out;
+  return reserve(out + mapped, page) ? out : nullptr;
 }
 
 cuda::DevicePtr DeviceMemory::add(const Allocation& one) {
@@ -67,7 +74,7 @@ bool DeviceMemory::free(cuda::DevicePtr memory) {
   // The pages stay reserved, so that later accesses are found.
   fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, one.base - space_,
             static_cast<off_t>(one.mapped + page));
-  protect(one, false);
+  reserve(one.base, one.mapped);
   allocations_.erase(found);
   return true;
 }
@@ -137,7 +144,8 @@ cuda::DevicePtr DeviceMemory::map(int device, const cuda::IpcHandle& handle) {
   bool mapped = one.base != nullptr;
   for (const int access : {PROT_NONE, PROT_READ | PROT_WRITE}) {
     std::byte* const at = access == PROT_NONE ? one.base : alias_ + (one.base - space_);
-    mapped = mapped && mmap(at, one.mapped + page, access, MAP_SHARED | MAP_FIXED, file, shared.offset) != MAP_FAILED;
+    const size_t bytes = access == PROT_NONE ? one.mapped : one.mapped + page;
+    mapped = mapped && mmap(at, bytes, access, MAP_SHARED | MAP_FIXED, file, shared.offset) != MAP_FAILED;
   }
   ::close(file);
   bool entered = false;
@@ -160,8 +168,7 @@ bool DeviceMemory::unmap(cuda::DevicePtr memory) {
     int32_t own = getpid();
     if (openers(one)[i].compare_exchange_strong(own, 0)) break;
   }
-  for (std::byte* at : {one.base, alias_ + (one.base - space_)})
-    mmap(at, one.mapped + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  for (std::byte* at : {one.base, alias_ + (one.base - space_)}) reserve(at, one.mapped + page);
   allocations_.erase(found);
   return true;
 }

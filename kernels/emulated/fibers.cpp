@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -58,27 +59,26 @@ std::string text_of(const Meeting& meeting) {
 /// The fibers of a block, one after another on the calling thread.
 class Block {
  public:
-  explicit Block(unsigned threads) : fibers_(threads), warps_((threads + warp_lanes - 1) / warp_lanes) {
-    stacks_.allocate(threads);
-    for (size_t i = 0; i < fibers_.size(); ++i) {
-      Fiber& fiber = fibers_[i];
+  explicit Block(unsigned most_threads) : all_(most_threads) {
+    stacks_.allocate(most_threads);
+    for (size_t i = 0; i < all_.size(); ++i) {
+      Fiber& fiber = all_[i];
       stacks_.put(i, fiber);
       fiber.lane = static_cast<int>(i % warp_lanes), fiber.warp = static_cast<int>(i / warp_lanes);
 #if defined(PLAIT_THREAD_SANITIZED)
       fiber.thread_sanitizer = __tsan_create_fiber(0);
 #endif
     }
-    warp_order_.resize(warps_.size());
   }
   ~Block() {
 #if defined(PLAIT_THREAD_SANITIZED)
-    for (const Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.thread_sanitizer);
+    for (const Fiber& fiber : all_) __tsan_destroy_fiber(fiber.thread_sanitizer);
 #endif
   }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  size_t threads() const { return fibers_.size(); }
+  size_t most_threads() const { return all_.size(); }
   Fiber& current() { return *current_; }
   SharedMemory& shared() { return shared_; }
 
@@ -157,6 +157,9 @@ class Block {
     fault_.clear();
     random_.reset();
     if (seed) random_.emplace(seed);
+    fibers_ = std::span(all_).first(size_t{launch.block.x} * launch.block.y * launch.block.z);
+    warps_.resize((fibers_.size() + warp_lanes - 1) / warp_lanes);
+    warp_order_.resize(warps_.size());
     std::iota(warp_order_.begin(), warp_order_.end(), 0);
     std::iota(lane_order_, lane_order_ + warp_lanes, 0);
     if (random_) std::shuffle(lane_order_, lane_order_ + warp_lanes, *random_);
@@ -263,7 +266,8 @@ class Block {
     return out;
   }
 
-  std::vector<Fiber> fibers_;
+  std::vector<Fiber> all_;
+  std::span<Fiber> fibers_;  ///< of this launch
   std::vector<Warp> warps_;
   std::vector<int> warp_order_;
   int lane_order_[warp_lanes], place_[warp_lanes];
@@ -325,7 +329,7 @@ void run_grid(const GridKernel& kernel, const Launch& launch, uint64_t seed, Fun
   std::string fault;
   {
     Quiet quiet;
-    if (!kept || kept->threads() != threads) kept.reset(), kept = std::make_unique<Block>(threads);
+    if (!kept || kept->most_threads() < threads) kept.reset(), kept = std::make_unique<Block>(threads);
     running = kept.get();
   }
   std::vector<uint64_t> blocks(size_t{launch.grid.x} * launch.grid.y * launch.grid.z);

@@ -21,7 +21,7 @@ say "fetching $packages"
 mkdir -p "$(dirname "$folder")"
 python3 -m venv "$folder"
 # shellcheck disable=SC2086 # a word a package
-"$folder/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps --only-binary :all: $packages
+"$folder/bin/python" -m pip --quiet --disable-pip-version-check install --no-compile --no-deps --only-binary :all: $packages
 echo "$packages" >"$folder/packages"
 trap - EXIT
 say "$folder is ready"

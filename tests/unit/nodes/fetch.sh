@@ -25,7 +25,7 @@ trap 'exit 1' HUP INT TERM
 say "fetching onnx $version"
 python3 -m venv "$work/python"
 # shellcheck disable=SC2086 # a word a package
-"$work/python/bin/python" -m pip --quiet --disable-pip-version-check install --only-binary :all: $packages
+"$work/python/bin/python" -m pip --quiet --disable-pip-version-check install --no-compile --only-binary :all: $packages
 say "writing its cases"
 "$work/python/bin/python" -W ignore - "$work" <<'END'
 import argparse

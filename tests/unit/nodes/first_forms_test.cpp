@@ -179,7 +179,6 @@ TEST(FirstForms, OfBatchNormalization) {
   for (int64_t opset : {1, 6})
     EXPECT_EQ(old(opset).set("is_test", int64_t{1}).set("spatial", int64_t{1}).run(), expected);
   EXPECT_EQ(old(7).run(), expected);
-  EXPECT_THAT(old(6).refusal(), HasSubstr("training"));
   // By place: a number for each element of a sample.
   const std::vector<float> each{0.5f, 1, 2, 3, 4, 5};
   const std::vector<Shape> by_place{{2, 3, 2}, {3, 2}, {3, 2}, {3, 2}, {3, 2}};
@@ -190,6 +189,40 @@ TEST(FirstForms, OfBatchNormalization) {
     auto number = [&](size_t k) { return static_cast<float>((7 * (i % 6) + 3 * k) % 11) - 4.5f; };
     EXPECT_NEAR(made[i], (x[i] - number(3)) / std::sqrt(each[i % 6]) * number(1) + number(2), 1e-4) << i;
   }
+}
+
+/// Training was the default, then implied by more than one output, then an attribute.
+TEST(FirstForms, OfBatchNormalizationThatTrains) {
+  const std::vector<float> variances{0.5f, 1, 2};
+  const std::vector<Shape> shapes{{2, 3, 2}, {3}, {3}, {3}, {3}};
+  auto form = [&](int64_t opset, int outputs, double momentum) {
+    Form out(opset, "BatchNormalization", shapes, outputs);
+    out.with(4, variances).set("momentum", momentum);
+    return out;
+  };
+  auto present = form(15, 3, 0.75).set("training_mode", int64_t{1}).run();
+  EXPECT_EQ(form(6, 1, 0.75).run()[0], present[0]);
+  for (int64_t opset : {1, 6, 7, 9}) {
+    EXPECT_EQ(form(opset, 3, 0.75).run(), present) << opset;
+    const auto all = form(opset, 5, 0.75).run();
+    const auto batch = form(15, 3, 0).set("training_mode", int64_t{1}).run();
+    EXPECT_EQ(all[2], present[2]) << opset;
+    EXPECT_EQ(all[3], batch[1]) << opset;
+    EXPECT_EQ(all[4], batch[2]) << opset;
+  }
+}
+
+/// With numbers by place, a sample's elements are as channels of one element.
+TEST(FirstForms, OfBatchNormalizationByPlaceThatTrains) {
+  auto form = [&](int64_t opset, Shape x, Shape numbers) {
+    Form out(opset, "BatchNormalization", {x, numbers, numbers, numbers, numbers}, 5);
+    out.set("momentum", 0.75);
+    return out;
+  };
+  const auto places = form(7, {4, 3, 2}, {3, 2}).set("spatial", int64_t{0}).run();
+  const auto channels = form(7, {4, 6}, {6}).run();
+  for (size_t k = 0; k < 5; ++k)
+    for (size_t i = 0; i < places[k].size(); ++i) EXPECT_NEAR(places[k][i], channels[k][i], 1e-5) << k << " " << i;
 }
 
 TEST(FirstForms, OfDropout) {
@@ -224,8 +257,31 @@ TEST(FirstForms, OfPowersOfPools) {
             Form(2, "GlobalLpPool", {{1, 2, 3, 3}}).set("p", int64_t{3}).run());
   EXPECT_EQ(Form(1, "LpPool", {{1, 2, 3, 3}}).set("kernel_shape", Sizes{2, 2}).run(),
             Form(18, "LpPool", {{1, 2, 3, 3}}).set("kernel_shape", Sizes{2, 2}).run());
-  EXPECT_THAT(Form(1, "LpPool", {{1, 2, 3, 3}}).set("kernel_shape", Sizes{2, 2}).set("p", 2.5).refusal(),
-              HasSubstr("p is 2.5"));
+  // A power that is no integer, by the definition.
+  const std::vector<float> x = Form(14, "Identity", {{1, 2, 3, 3}}).run()[0];
+  const auto all = Form(1, "GlobalLpPool", {{1, 2, 3, 3}}).set("p", 2.5).run()[0];
+  const auto windows = Form(1, "LpPool", {{1, 2, 3, 3}})
+                           .set("kernel_shape", Sizes{2, 2})
+                           .set("pads", Sizes{1, 0, 0, 0})
+                           .set("p", 2.5)
+                           .run()[0];
+  ASSERT_EQ(all.size(), 2u);
+  ASSERT_EQ(windows.size(), 12u);
+  for (size_t c = 0; c < 2; ++c) {
+    auto norm = [&](size_t from, size_t to, size_t left, size_t right) {
+      double sum = 0;
+      for (size_t row = from; row < to; ++row)
+        for (size_t column = left; column < right; ++column)
+          sum += std::pow(std::abs(x[9 * c + 3 * row + column]), 2.5);
+      return std::pow(sum, 1 / 2.5);
+    };
+    EXPECT_NEAR(all[c], norm(0, 3, 0, 3), 1e-4);
+    for (size_t row = 0; row < 3; ++row)
+      for (size_t column = 0; column < 2; ++column)
+        EXPECT_NEAR(windows[6 * c + 2 * row + column], norm(row == 0 ? 0 : row - 1, row + 1, column, column + 2),
+                    1e-4);
+  }
+  EXPECT_THAT(Form(1, "GlobalLpPool", {{1, 2, 3, 3}}).set("p", -1.0).refusal(), HasSubstr("p is -1"));
 }
 
 TEST(FirstForms, OfSplit) {
