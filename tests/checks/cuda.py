@@ -21,6 +21,8 @@ CHIPS = {
     "sm_120": (1.79e12, 188, 2.28e9, 65536, 100 << 10, 1536),
 }
 SCHEDULERS = 4  # of an SM; each issues an instruction a clock
+FUNCTION = re.compile(r"\s*Function\s*:?\s*(\w+):?\s*$|\.nv\.info\.(\w+)$")
+INSTRUCTION = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?(.*?)\s*;")
 WEIGHT_LOAD = 32 * 16  # bytes that a warp's load of weights brings
 
 
@@ -29,10 +31,11 @@ def by_function(cuobjdump, fatbin, what):
     said = subprocess.run([cuobjdump, what, fatbin], capture_output=True, text=True, check=True).stdout
     out, architecture, lines = {}, None, None
     for line in said.splitlines():
-        if found := re.match(r"arch = (\w+)", line):
-            architecture, lines = found[1], None
-        elif found := re.search(r"^\s*Function\s*:?\s*(\w+):?\s*$", line) or re.match(r"\.nv\.info\.(\w+)$", line):
-            lines = out.setdefault(architecture, {}).setdefault(found[1], [])
+        if line.startswith("arch = "):
+            architecture, lines = line.split()[2], None
+        # A regular expression for each of millions of lines would take longer than cuobjdump.
+        elif ("Function" in line or line.startswith(".nv.info.")) and (found := FUNCTION.match(line)):
+            lines = out.setdefault(architecture, {}).setdefault(found[1] or found[2], [])
         elif lines is not None:
             lines.append(line)
     return out
@@ -50,9 +53,8 @@ def most_threads(lines):
 def instructions(lines):
     """(address, operation, text) of each."""
     for line in lines:
-        if found := re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", line):
-            text = re.sub(r"^@!?U?P\w+ ", "", found[2])
-            yield int(found[1], 16), text.split()[0], text
+        if ";" in line and (found := INSTRUCTION.match(line)):
+            yield int(found[1], 16), found[2].split()[0], found[2]
 
 
 def is_weight_load(operation):
@@ -64,8 +66,8 @@ def hottest_loop(code):
     """The operations between a branch back and its target: of the loops with most products, or weights, the longest."""
     loops = []
     for address, operation, text in code:
-        target = re.search(r"0x([0-9a-f]+)", text)
-        if operation.startswith("BRA") and target and int(target[1], 16) < address:
+        target = operation.startswith("BRA") and re.search(r"0x([0-9a-f]+)", text)
+        if target and int(target[1], 16) < address:
             loops.append([name for at, name, _ in code if int(target[1], 16) <= at <= address])
     heavy = [loop for loop in loops if any(is_weight_load(name) for name in loop)]
     return max(heavy or loops, key=len, default=[])
