@@ -101,8 +101,9 @@ void align_slope(OldNode& old) { old.set_input(1, aligned(old, old.required(0), 
 /// Before opset 14 there was no `training_mode`: first all trained but what `is_test` excepts, then all with more than one output. These
 /// were the running mean and variance, and those of the batch. Before opset 9 numbers were by channel, or by place (`spatial` is 0).
 void first_batch_normalization(OldNode& old) {
-  bool training = old.opset < 7 && old.node.attributes.integer("is_test", 0) == 0;
-  for (size_t k = 1; k < old.node.outputs.size() && old.opset >= 7; ++k) training |= old.output(k) != no_value;
+  bool several = false;
+  for (size_t k = 1; k < old.node.outputs.size(); ++k) several |= old.output(k) != no_value;
+  const bool training = old.opset < 7 ? old.node.attributes.integer("is_test", 0) == 0 : several;
   const bool by_channel = old.node.attributes.integer("spatial", 1) != 0;
   for (const char* name : {"is_test", "spatial", "consumed_inputs"}) old.node.attributes.erase(name);
   if (!by_channel) return normalize_places(old, training);
