@@ -92,11 +92,13 @@ RankMemory memory_of(const TrainingModel& model, const TrainingOptions& training
 std::vector<TrainingModel> compiled(TrainerPlan& plan, const Pipeline& pipeline) {
   const Mesh& mesh = plan.compile.mesh;
   const AxisList axis = mesh.parts("pipeline");
+  const auto model_of = training_compiler(plan.graph, plan.compile, plan.options.training);
   std::vector<TrainingModel> out;
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     if (mesh.block(rank, axis) != static_cast<int64_t>(out.size())) continue;
-    plan.compile.rank = rank;
-    out.push_back(compile_training(plan.graph, plan.compile, plan.options.training));
+    CompileOptions own = plan.compile;
+    own.rank = rank;
+    out.push_back(model_of(own));
     if (!pipeline.in_stages()) break;
   }
   return out;

@@ -28,6 +28,10 @@ Shape apply(const RecipeStep& step, const Shape& shape) {
       out = shape;
       out[static_cast<int>(step.numbers[0])] = step.numbers[2] - step.numbers[1];
       return out;
+    case Kind::part:
+      out = shape;
+      out[static_cast<int>(step.numbers[0])] /= step.numbers[1];
+      return out;
     case Kind::reshape: return Shape(step.numbers);
     case Kind::cast:
     case Kind::reinterpret: return shape;  // see `reinterpreted`
@@ -58,6 +62,7 @@ bool fits(const RecipeStep& step, const Shape& shape, DType dtype) {
     case Kind::slice:
       return n.size() == 3 && n[0] >= 0 && n[0] < shape.rank() && n[1] >= 0 && n[1] <= n[2] &&
              n[2] <= shape[static_cast<int>(n[0])];
+    case Kind::part: return false;  // only in graphs of ranks
     case Kind::reshape:
       if (n.size() > static_cast<size_t>(Shape::max_rank)) return false;
       for (int64_t size : n)
@@ -413,6 +418,7 @@ Tensor materialize(const Constant& recipe, ThreadPool* pool) {
     switch (step.kind) {
       case Kind::transpose: out = transposed(out, step, pool); break;
       case Kind::slice: out = sliced(out, step); break;
+      case Kind::part: throw Error(Code::internal, "a rank's part of a constant, of no rank");
       case Kind::reshape: out = out.reshaped(Shape(step.numbers)); break;
       case Kind::cast:
         if (step.dtype != out.dtype()) out = converted(out, step.dtype, pool);
@@ -426,7 +432,7 @@ Tensor materialize(const Constant& recipe, ThreadPool* pool) {
 }
 
 std::string text(const std::vector<RecipeStep>& steps) {
-  static constexpr std::string_view names[] = {"transpose", "slice", "reshape", "cast", "reinterpret"};
+  static constexpr std::string_view names[] = {"transpose", "slice", "part", "reshape", "cast", "reinterpret"};
   std::vector<std::string> parts;
   for (const RecipeStep& step : steps) {
     std::string part(names[static_cast<size_t>(step.kind)]);

@@ -40,6 +40,7 @@ bool exchange(RecipeStep& step, RecipeStep& slice, const Constant& before) {
       step.numbers[static_cast<size_t>(axis)] = slice.numbers[2] - slice.numbers[1];
       break;
     }
+    case Kind::part: return false;
     case Kind::reinterpret:  // the last dim has another size
       if (axis + 1 >= before.shape().rank()) return false;
       break;

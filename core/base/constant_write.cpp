@@ -87,6 +87,7 @@ class Writer {
         put_block(whole.view(), begin, in_dtype(value, whole.dtype()).view());
         return in_place ? Tensor() : whole;
       }
+      case Kind::part: break;
       case Kind::cast:
       case Kind::reinterpret: break;  // see places_of
     }

@@ -98,6 +98,7 @@ struct View {
         return true;
       }
       case RecipeStep::Kind::slice: return slice(static_cast<size_t>(n[0]), n[1], n[2]);
+      case RecipeStep::Kind::part: return false;
       case RecipeStep::Kind::reshape: return reshape(n);
       case RecipeStep::Kind::cast: return true;
       case RecipeStep::Kind::reinterpret: return reinterpret(bits, dtype_bits(step.dtype));

@@ -1,5 +1,6 @@
-// Attributes of a node on one rank.
+// Attributes of a node of the graph of ranks, and what rank's blocks it has.
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -28,8 +29,7 @@ int64_t local_count(int64_t count, const std::string& counted, const NodeRule& n
 
 }  // namespace
 
-void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const FactorAxes& axes, const Mesh& mesh,
-              int64_t rank) {
+void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const FactorAxes& axes, const Mesh& mesh) {
   for (const AttributeRow& row : schema.attributes) {
     if (row.counts.empty() || !node.attributes.has(row.name)) continue;
     const int64_t count = node.attributes.integer(row.name);
@@ -38,14 +38,40 @@ void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const Fa
   for (const FactorUse& use : rule.uses) {
     auto cut = axes.find(use.factor.name);
     if (!use.factor.offset || cut == axes.end() || cut->second.empty()) continue;
-    const int64_t whole = rule.sizes.at(use.factor.name).constant();
-    node.attributes.set("offset", whole / mesh.blocks(cut->second) * mesh.block(rank, cut->second));
-    node.attributes.set("whole", whole);
+    node.attributes.set("offset_axes", mesh.text(cut->second));
+    node.attributes.set("whole", rule.sizes.at(use.factor.name).constant());
   }
   const bool divides_by_count = std::any_of(schema.attributes.begin(), schema.attributes.end(),
                                             [](const AttributeRow& row) { return row.name == "shards"; });
   if (const int64_t parts = summands(rule, axes, mesh); divides_by_count && parts > 1)
     node.attributes.set("shards", parts);
+}
+
+bool depends_on_rank(const Node& node) { return node.attributes.has("offset_axes"); }
+
+Node at_rank(Node node, const Mesh& mesh, int64_t rank) {
+  if (!depends_on_rank(node)) return node;
+  const AxisList axes = mesh.parse_axes(node.attributes.string("offset_axes", ""));
+  node.attributes.erase("offset_axes");
+  node.attributes.set("offset", node.attributes.integer("whole") / mesh.blocks(axes) * mesh.block(rank, axes));
+  return node;
+}
+
+std::shared_ptr<const Constant> at_rank(std::shared_ptr<const Constant> constant, const Mesh& mesh, int64_t rank) {
+  const auto is_part = [](const RecipeStep& step) { return step.kind == RecipeStep::Kind::part; };
+  if (!constant || std::none_of(constant->steps.begin(), constant->steps.end(), is_part)) return constant;
+  auto out = std::make_shared<Constant>(*constant);
+  std::vector<RecipeStep> steps = std::exchange(out->steps, {});
+  for (RecipeStep& step : steps) {
+    if (is_part(step)) {
+      const int64_t axis = step.numbers[0], size = out->shape()[static_cast<int>(axis)] / step.numbers[1];
+      const AxisList axes(step.numbers.begin() + 2, step.numbers.end());
+      const int64_t begin = size * mesh.block(rank, axes);
+      step = {RecipeStep::Kind::slice, {axis, begin, begin + size}};
+    }
+    out->steps.push_back(std::move(step));
+  }
+  return out;
 }
 
 }  // namespace plait

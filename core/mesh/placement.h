@@ -53,10 +53,16 @@ void each_placement(const NodeRule& node, const Mesh& mesh,
 /// The number of ranks whose parts a result combines; means divide by it.
 int64_t summands(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh);
 
-/// Rewrites a node's attributes for one rank: counts of heads and the like become the shard's (AttributeRow::counts),
-/// "offset" and "whole" give the start of its shard of an "@" factor and the factor's full size, "shards" the number
-/// of ranks whose parts the result sums.
-void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const FactorAxes& axes, const Mesh& mesh,
-              int64_t rank);
+/// Rewrites a node's attributes for the graph of ranks: counts of heads and the like become the shard's
+/// (AttributeRow::counts), "whole" gives the full size of an "@" factor and "offset_axes" what cuts it, "shards" the
+/// number of ranks whose parts the result sums.
+void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const FactorAxes& axes, const Mesh& mesh);
+
+// The graph of ranks is one graph for all (SPMD). What differs is filled in last: where a rank's blocks begin.
+/// With "offset", the start of the rank's shard, instead of "offset_axes".
+bool depends_on_rank(const Node& node);
+Node at_rank(Node node, const Mesh& mesh, int64_t rank);
+/// With slices instead of parts; `constant` itself if there are none.
+std::shared_ptr<const Constant> at_rank(std::shared_ptr<const Constant> constant, const Mesh& mesh, int64_t rank);
 
 }  // namespace plait

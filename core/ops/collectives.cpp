@@ -90,9 +90,9 @@ void register_collectives(OpSet& ops) {
   ops.add({.name = "plait.Shard",
            .inputs = "x",
            .outputs = "y",
-           .attributes = {axes, parts, {"part", "int", "required"}, dim},
+           .attributes = {axes, parts, dim},
            .infer = infer_part,
-           .doc = "block `part` of a dim that all ranks have whole"});
+           .doc = "the rank's block of a dim that all ranks have whole"});
   ops.add({.name = "plait.Cross",
            .inputs = "x",
            .outputs = "y",

@@ -158,13 +158,15 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
   return out;
 }
 
-std::vector<std::vector<int32_t>> collective_groups(std::span<const Graph* const> graphs, const Mesh& mesh,
-                                                    int64_t rank) {
-  std::set<std::string> axes;
+std::set<std::string> collective_axes(std::span<const Graph* const> graphs) {
+  std::set<std::string> out;
   for (const Graph* graph : graphs)
     for (const Node& node : graph->nodes)
-      if (node.attributes.has("axes") && node.attributes.has("parts"))
-        axes.insert(node.attributes.string("axes", ""));
+      if (node.attributes.has("axes") && node.attributes.has("parts")) out.insert(node.attributes.string("axes", ""));
+  return out;
+}
+
+std::vector<std::vector<int32_t>> groups_along(const std::set<std::string>& axes, const Mesh& mesh, int64_t rank) {
   std::vector<std::vector<int32_t>> out;
   for (const std::string& one : axes) {
     const std::vector<int64_t> ranks = mesh.group(rank, mesh.parse_axes(one));
@@ -215,7 +217,7 @@ class RaggedCompiler {
     out.cut = context_.cut;
     place(graph, out);
     const Graph* const all = &graph;
-    out.groups = collective_groups({&all, 1}, options_.mesh, options_.rank);
+    out.groups = groups_along(collective_axes({&all, 1}), options_.mesh, options_.rank);
     return split(graph, options_.ops, {.stages = options_.stages.count(), .whole = false});
   }
 

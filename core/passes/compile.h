@@ -1,5 +1,6 @@
 #pragma once
 // Compiles graphs into programs. compile.cpp lists the passes in order.
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -135,6 +136,11 @@ struct TrainingModel {
 /// path to what is trained; invalid_argument if nothing is trained, a pattern matches nothing, or the mesh has pipeline ranks
 /// and CompileOptions::stages none.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
+/// For several ranks of a mesh: compiles what they have in common, whatever `options.rank` is. The result compiles the rest
+/// for the rank of the options it is given, which differ in rank, log, dump and progress only; ranks may do so at once.
+/// `options` and `training` must outlive it.
+std::function<TrainingModel(const CompileOptions&)> training_compiler(Graph graph, const CompileOptions& options,
+                                                                      const TrainingOptions& training);
 
 /// Runs only the passes up to raise, for `plait inspect`: needs no bounds.
 Decoder recognise(Graph graph, const CompileOptions& options);
@@ -150,9 +156,10 @@ DeviceConfiguration planned_configuration(const Graph& file, const Graph& raised
 bool run_recognition(Graph& graph, PassContext& context);
 /// Keeps the pipeline stages that the file annotates.
 void note_file_stages(const Graph& graph, PassContext& context);
-/// The groups of ranks of the graphs' collectives, in an order that all ranks find alike. `graphs` are not split into stages.
-std::vector<std::vector<int32_t>> collective_groups(std::span<const Graph* const> graphs, const Mesh& mesh,
-                                                    int64_t rank);
+/// The axes of the graphs' collectives. `graphs` are not split into stages, so all ranks find the same.
+std::set<std::string> collective_axes(std::span<const Graph* const> graphs);
+/// The rank's groups along each of these.
+std::vector<std::vector<int32_t>> groups_along(const std::set<std::string>& axes, const Mesh& mesh, int64_t rank);
 /// Sets the size that memory is planned for, and the typical size for cost estimates.
 void bound_symbol(Graph& graph, std::string_view name, int64_t typical, int64_t bound);
 

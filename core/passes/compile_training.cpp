@@ -75,15 +75,12 @@ Graph without_output(Graph graph, size_t output) {
   return graph;
 }
 
-/// One call of compile_training.
+/// What ranks have in common, and from it the model of each.
 class TrainingCompiler {
  public:
-  TrainingCompiler(const CompileOptions& options, const TrainingOptions& training)
+  TrainingCompiler(Graph graph, const CompileOptions& options, const TrainingOptions& training)
       : options_(options), training_(training), context_{options, {}, {}, false} {
     context_.training = &training;
-  }
-
-  TrainingModel compile(Graph graph) {
     note_file_stages(graph, context_);
     prepare(graph);
     run_passes(stage_passes, graph, context_);
@@ -96,26 +93,37 @@ class TrainingCompiler {
     find_spread_inputs(graph);
     if (in_stages()) find_holders(graph);
     if (on_mesh()) model_.places = shard_training(graph, of_host ? &*of_host : nullptr, context_);
-    for (Row& row : rows(graph, of_host)) {
-      if (in_stages() && is_micro_batch(row.program)) finish_sections(row);
-      else model_.programs[row.program] = finish(row);
-    }
+    rows_ = rows(graph, of_host);
+    for (Row& row : rows_) finish(row);
     model_.parameters = std::move(context_.parameters);
     model_.decoder = std::move(context_.decoder);
     model_.plan = std::move(context_.plan);
-    return std::move(model_);
+  }
+
+  TrainingModel model_of(const CompileOptions& own) const {
+    const auto seat = static_cast<int32_t>(own.mesh.block(own.rank, own.mesh.parts("pipeline")));
+    TrainingModel model = model_;
+    if (in_stages() && on_mesh()) model.groups = groups_along(collective_axes_, own.mesh, own.rank);
+    for (const Row& row : rows_) {
+      if (row.seat >= 0 && row.seat != seat) continue;
+      if (row.stages.empty()) model.programs[row.program] = lowered(row, own);
+      else model.sections[row.program] = lowered_sections(row, own, seat);
+    }
+    return model;
   }
 
  private:
-  /// A program to compile. Each graph is changed only by its own passes.
+  /// A program of ranks. Each graph is changed only by its own passes.
   struct Row {
     TrainingProgram program;
     Graph graph;
+    int32_t seat = -1;                     ///< coordinate along pipeline of the ranks that have it; -1: all
+    std::vector<StageGraphs> stages = {};  ///< instead of the graph
   };
 
   bool own_loss() const { return !training_.loss.empty(); }
   bool in_stages() const { return options_.stages.count() > 1; }
-  int64_t pipeline_rank() const { return options_.mesh.block(options_.rank, options_.mesh.parts("pipeline")); }
+  int32_t seats() const { return static_cast<int32_t>(options_.mesh.blocks(options_.mesh.parts("pipeline"))); }
   static bool is_micro_batch(TrainingProgram program) {
     return program != TrainingProgram::norm && program != TrainingProgram::update;
   }
@@ -167,12 +175,14 @@ class TrainingCompiler {
       Graph accumulate = own_loss() ? first_outputs(graph, graph.outputs.size()) : without_output(graph, 1);
       run_passes(accumulate_passes, accumulate, context_);
       add(TrainingProgram::accumulate, accumulate);
-      if (const std::vector<TrainedParameter> own = own_parameters(); !own.empty()) {
-        const Graph norm = norm_of(own);
+      for (int32_t seat = 0; seat < seats(); ++seat) {
+        const std::vector<TrainedParameter> own = parameters_of(seat);
+        if (own.empty()) continue;
+        const Graph norm = norm_of(own, seat);
         if (!in_stages() && reduces_once() && training_.overlap_bytes > 0)
           add(TrainingProgram::settle, settle_graph(options_.ops, std::move(accumulate), norm));
-        add(TrainingProgram::norm, norm);
-        add(TrainingProgram::update, update_of(own));
+        out.push_back({TrainingProgram::norm, norm, seat});
+        out.push_back({TrainingProgram::update, update_of(own), seat});
       }
     }
     if (in_stages() && on_mesh()) find_groups(out, of_host);
@@ -189,18 +199,17 @@ class TrainingCompiler {
     return out;
   }
 
-  /// Those of the rank.
-  std::vector<TrainedParameter> own_parameters() const {
+  std::vector<TrainedParameter> parameters_of(int32_t seat) const {
     std::vector<TrainedParameter> out;
     for (const TrainedParameter& one : context_.parameters)
-      if (model_.holds(one, pipeline_rank())) out.push_back(one);
+      if (model_.holds(one, seat)) out.push_back(one);
     return out;
   }
   /// The first holder of a parameter counts its gradient.
-  Graph norm_of(const std::vector<TrainedParameter>& parameters) const {
+  Graph norm_of(const std::vector<TrainedParameter>& parameters, int32_t seat) const {
     return of_states(norm_graph(options_.ops, parameters, model_.places, [&](const TrainedParameter& one) {
       const auto found = model_.holders.find(one.key);
-      return found == model_.holders.end() || found->second.front() == pipeline_rank();
+      return found == model_.holders.end() || found->second.front() == seat;
     }));
   }
   Graph update_of(const std::vector<TrainedParameter>& parameters) const {
@@ -236,9 +245,9 @@ class TrainingCompiler {
       if (is_micro_batch(row.program)) all.push_back(&row.graph);
     if (of_host) all.push_back(&*of_host);
     std::vector<Graph> of_parameters;
-    if (training_.gradients) of_parameters = {norm_of(context_.parameters), update_of(context_.parameters)};
+    if (training_.gradients) of_parameters = {norm_of(context_.parameters, 0), update_of(context_.parameters)};
     for (const Graph& graph : of_parameters) all.push_back(&graph);
-    model_.groups = collective_groups(all, options_.mesh, options_.rank);
+    collective_axes_ = collective_axes(all);
   }
 
   Graph of_states(Graph graph) const {
@@ -260,13 +269,49 @@ class TrainingCompiler {
     bound_symbol(graph, "r", multiple * tokens, multiple * tokens);
   }
 
-  std::shared_ptr<const Program> finish(Row& row) {
+  /// Up to what differs between ranks.
+  void finish(Row& row) {
     bound(row.graph);
+    if (in_stages() && is_micro_batch(row.program)) return cut(row);
     if (on_mesh()) run_passes(collective_passes, row.graph, context_);
-    auto program = lower(row.graph, options_, store_keys::constants_label(program_name(row.program), options_.rank));
-    plan(*program, on_mesh());
+  }
+
+  /// Into the sections of stages.
+  void cut(Row& row) {
+    SplitOptions how{.stages = options_.stages.count(),
+                     .whole = options_.stages.whole_backward,
+                     .halves = options_.stages.split_backward};
+    if (row.program == TrainingProgram::accumulate || row.program == TrainingProgram::backward)
+      how.backward = backward_values(row.graph);
+    row.stages = split(row.graph, options_.ops, how);
     row.graph = {};
+    for (StageGraphs& stage : row.stages) {
+      note_edges(stage);
+      if (on_mesh())
+        for (SectionGraph& section : stage.sections) run_passes(collective_passes, section.graph, context_);
+    }
+  }
+
+  std::shared_ptr<const Program> lowered(const Row& row, const CompileOptions& own) const {
+    auto program = lower(row.graph, own, store_keys::constants_label(program_name(row.program), own.rank));
+    plan(*program, on_mesh());
     return program;
+  }
+
+  /// The sections of the stages that the ranks of a seat hold.
+  std::vector<StageSection> lowered_sections(const Row& row, const CompileOptions& own, int32_t seat) const {
+    std::vector<StageSection> out;
+    for (const StageGraphs& stage : row.stages) {
+      if (!options_.stages.holds(seat, stage.stage)) continue;
+      for (const SectionGraph& section : stage.sections) {
+        const SlotValues slots{stage.slots, section.slots};
+        auto program = lower(section.graph, own,
+                             store_keys::constants_label(program_name(row.program), own.rank, stage.stage), &slots);
+        plan(*program, on_mesh());
+        out.push_back({stage.stage, section.kind, std::move(program), section.results, section.takes, section.gives});
+      }
+    }
+    return out;
   }
 
   void note_edges(const StageGraphs& stage) {
@@ -282,36 +327,12 @@ class TrainingCompiler {
     });
   }
 
-  /// The sections of the rank's stages.
-  void finish_sections(Row& row) {
-    bound(row.graph);
-    SplitOptions how{.stages = options_.stages.count(),
-                     .whole = options_.stages.whole_backward,
-                     .halves = options_.stages.split_backward};
-    if (row.program == TrainingProgram::accumulate || row.program == TrainingProgram::backward)
-      how.backward = backward_values(row.graph);
-    std::vector<StageSection>& out = model_.sections[row.program];
-    for (StageGraphs& stage : split(row.graph, options_.ops, how)) {
-      note_edges(stage);
-      if (!options_.stages.holds(pipeline_rank(), stage.stage)) continue;
-      for (SectionGraph& section : stage.sections) {
-        if (on_mesh()) run_passes(collective_passes, section.graph, context_);
-        const SlotValues slots{stage.slots, section.slots};
-        auto program = lower(section.graph, options_,
-                             store_keys::constants_label(program_name(row.program), options_.rank, stage.stage), &slots);
-        plan(*program, on_mesh());
-        out.push_back({stage.stage, section.kind, std::move(program), std::move(section.results), std::move(section.takes),
-                       std::move(section.gives)});
-        section.graph = {};
-      }
-    }
-    row.graph = {};
-  }
-
   const CompileOptions& options_;
   const TrainingOptions& training_;
   PassContext context_;
-  TrainingModel model_;
+  TrainingModel model_;  ///< without programs
+  std::vector<Row> rows_;
+  std::set<std::string> collective_axes_;  ///< of all stages' programs
 };
 
 }  // namespace
@@ -340,7 +361,8 @@ bool TrainingModel::holds(const TrainedParameter& parameter, int64_t coordinate)
   return found == holders.end() || std::find(found->second.begin(), found->second.end(), coordinate) != found->second.end();
 }
 
-TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
+std::function<TrainingModel(const CompileOptions&)> training_compiler(Graph graph, const CompileOptions& options,
+                                                                      const TrainingOptions& training) {
   if (const int64_t ranks = options.mesh.blocks(options.mesh.parts("pipeline")); ranks > 1 && options.stages.count() == 1)
     throw Error(Code::invalid_argument, cat("the mesh ", quote(options.mesh.text()), " has ", ranks,
                                             " ranks along pipeline, and the graph is not cut into stages"));
@@ -349,7 +371,12 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
       throw Error(Code::unsupported, cat("value ", quote(graph.value(id).name), " is of strings, which training does not take"),
                   "train the part of the graph behind what makes numbers of them");
   own_bodies(graph);
-  return TrainingCompiler(options, training).compile(std::move(graph));
+  const auto compiler = std::make_shared<const TrainingCompiler>(std::move(graph), options, training);
+  return [compiler](const CompileOptions& own) { return compiler->model_of(own); };
+}
+
+TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
+  return training_compiler(std::move(graph), options, training)(options);
 }
 
 }  // namespace plait

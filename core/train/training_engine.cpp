@@ -90,19 +90,22 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
     if (count > 1)
       pools_.push_back(std::make_unique<ThreadPool>(std::max(1, static_cast<int>(pool_.size() / count))));
   ranks_.resize(static_cast<size_t>(count));
+  CompileOptions all = options;
+  all.rank = local_.rank(0);
+  all.stages = pipeline_.stages();
+  const auto model_of = training_compiler(graph, all, training_);
   std::vector<LoadProgress> others(static_cast<size_t>(count));
   local_.run([&](int64_t local) {
     const auto i = static_cast<size_t>(local);
-    CompileOptions own = options;
+    CompileOptions own = all;
     own.rank = local_.rank(local);
     if (const World* world = local_.world(local)) own.local_rank = world->local_rank();
-    own.stages = pipeline_.stages();
     // The first rank reports for all, and cancelling it cancels all.
     LoadProgress* const its = local > 0 ? &others[i] : progress;
     if (local > 0) own.log = nullptr, own.dump = nullptr, own.progress = its;
     try {
-      ranks_[i] =
-          std::make_unique<TrainingRank>(graph, own, training_, count > 1 ? *pools_[i] : pool_, weights_, its);
+      ranks_[i] = std::make_unique<TrainingRank>(model_of(own), own, training_, count > 1 ? *pools_[i] : pool_,
+                                                 weights_, its);
     } catch (...) {
       for (LoadProgress& other : others) other.cancel();
       throw;

@@ -28,11 +28,11 @@ bool is_of_host_loss(TrainingProgram name) {
 
 }  // namespace
 
-TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
+TrainingRank::TrainingRank(TrainingModel model, const CompileOptions& options, const TrainingOptions& training,
                            ThreadPool& pool, std::shared_ptr<Store> weights, LoadProgress* progress)
     : optimizer_(training.optimizer),
       prefix_(training.prefix.tokens),
-      model_(compile_training(std::move(graph), options, training)),
+      model_(std::move(model)),
       pool_(pool),
       store_(std::move(weights), options.own_device()) {
   if (model_.stages.count() > 1 && !Pipeline(training.pipeline, options.mesh).is_consistent()) check_untied();

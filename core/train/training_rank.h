@@ -21,9 +21,8 @@ namespace plait {
 /// Single-threaded.
 class TrainingRank {
  public:
-  /// Compiles, and loads the weights; constants are shared through `weights`. Collective over the world. `pool` must
-  /// outlive it. Throws the errors of compile_training, and of reading weights.
-  TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training, ThreadPool& pool,
+  /// Loads the weights; constants are shared through `weights`. `pool` must outlive it. Throws the errors of reading weights.
+  TrainingRank(TrainingModel model, const CompileOptions& options, const TrainingOptions& training, ThreadPool& pool,
                std::shared_ptr<Store> weights, LoadProgress* progress);
   /// Last step of the setup; collective over the world, which must outlive this. Null: a single rank.
   void join(World* world);

@@ -7,8 +7,9 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/graph/dims_rule.h"
-#include "core/passes/lower/lower.h"
+#include "core/mesh/placement.h"
 #include "core/passes/base/evaluate.h"
+#include "core/passes/lower/lower.h"
 
 namespace plait {
 namespace {
@@ -37,7 +38,9 @@ class Lowering {
       program_->input_names.push_back(graph_.value(id).name);
       program_->input_lists.push_back(list_depth(graph_.value(id).kind));
     }
-    for (const Node& node : graph_.nodes) lower_node(node);
+    for (const Node& node : graph_.nodes)
+      if (depends_on_rank(node)) lower_node(at_rank(node, options_.mesh, options_.rank));
+      else lower_node(node);
     for (ValueId id : graph_.outputs) {
       program_->outputs.push_back(buffer(id));
       program_->output_names.push_back(graph_.value(id).name);
@@ -105,6 +108,11 @@ class Lowering {
     return add_buffer(id, Buffer::Place::input, static_cast<int32_t>(program_->inputs.size()));
   }
 
+  /// The rank's part of a constant.
+  std::shared_ptr<const Constant> own(const std::shared_ptr<const Constant>& constant) const {
+    return at_rank(constant, options_.mesh, options_.rank);
+  }
+
   /// `layout`: the layout in which the kernel reads a constant. Each layout has an array of its own.
   BufferId buffer(ValueId id, const PackedLayout* layout = nullptr) {
     if (id == no_value) return -1;
@@ -113,7 +121,8 @@ class Lowering {
     const Value& value = graph_.value(id);
     PLAIT_ASSERT(value.constant);
     StoreEntry entry;
-    const Constant& constant = *value.constant;
+    entry.source = own(value.constant);
+    const Constant& constant = *entry.source;
     std::string steps = text(constant.steps);
     entry.key = constant.initializer.empty() ? cat(label_, ":", id)
                 : steps.empty()              ? constant.initializer
@@ -122,7 +131,6 @@ class Lowering {
     Shape shape = constant.shape();
     entry.dims.assign(shape.begin(), shape.end());
     if (layout) entry.key += cat(" | layout ", layout->name);
-    entry.source = value.constant;
     entry.layout = layout;
     program_->entries.push_back(std::move(entry));
     const BufferId plain = buffer_of_[static_cast<size_t>(id)];
@@ -226,7 +234,7 @@ class Lowering {
     entry.dtype = type.dtype;
     entry.dims = *type.dims;
     entry.written = true;
-    if (!node.inputs.empty() && node.inputs[0] != no_value) entry.source = graph_.value(node.inputs[0]).constant;
+    if (!node.inputs.empty() && node.inputs[0] != no_value) entry.source = own(graph_.value(node.inputs[0]).constant);
     program_->entries.push_back(std::move(entry));
     add_buffer(node.outputs[0], Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
   }

@@ -119,7 +119,7 @@ class Fingerprint : public Hasher {
   }
   void add(const Attributes& attributes) {
     for (const auto& [name, value] : attributes) {
-      if (of_ranks_ && (name == "offset" || name == "part")) continue;
+      if (of_ranks_ && name == "offset") continue;
       add(name);
       add(attribute_kind(value));
       std::visit([&](const auto& known) { add(known); }, value);

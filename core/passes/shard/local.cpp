@@ -21,7 +21,7 @@ void check_seeds(const Graph& graph, const ShardSeeds& seeds, const Mesh& mesh) 
   }
 }
 
-Node collective_node(const Collective& step, const Mesh& mesh, int64_t rank) {
+Node collective_node(const Collective& step, const Mesh& mesh) {
   using Kind = CollectiveKind;
   Node node;
   node.attributes.set("axes", mesh.text(step.axes));
@@ -33,17 +33,16 @@ Node collective_node(const Collective& step, const Mesh& mesh, int64_t rank) {
                                                                                       : "sum"));
   if (step.kind != Kind::all_reduce) node.attributes.set("dim", int64_t{step.dim});
   if (step.kind == Kind::all_to_all) node.attributes.set("to_dim", int64_t{step.to_dim});
-  if (step.kind == Kind::shard) node.attributes.set("part", mesh.block(rank, step.axes));
   return node;
 }
 
-Constant part_of(const Constant& whole, const Dims& dims, const Sharding& place, const Mesh& mesh, int64_t rank) {
+Constant part_of(const Constant& whole, const Sharding& place, const Mesh& mesh) {
   Constant part = whole;
   for (size_t d = 0; d < place.dims.size(); ++d) {
     if (place.dims[d].empty()) continue;
-    const int64_t size = dims[d].constant() / mesh.blocks(place.dims[d]);
-    const int64_t begin = size * mesh.block(rank, place.dims[d]);
-    add_step(part, {RecipeStep::Kind::slice, {static_cast<int64_t>(d), begin, begin + size}});
+    RecipeStep step{RecipeStep::Kind::part, {static_cast<int64_t>(d), mesh.blocks(place.dims[d])}};
+    step.numbers.insert(step.numbers.end(), place.dims[d].begin(), place.dims[d].end());
+    add_step(part, std::move(step));
   }
   return part;
 }

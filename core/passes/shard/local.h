@@ -1,5 +1,5 @@
 #pragma once
-// Sharded values as nodes and constants of one rank's graph.
+// Sharded values as nodes and constants of the graph of ranks.
 #include "core/passes/base/shard_plan.h"
 
 namespace plait {
@@ -8,10 +8,10 @@ namespace plait {
 /// not fit its value's dims.
 void check_seeds(const Graph& graph, const ShardSeeds& seeds, const Mesh& mesh);
 
-/// The node of one redistribution step on rank `rank`; without operands.
-Node collective_node(const Collective& step, const Mesh& mesh, int64_t rank);
+/// The node of one redistribution step; without operands.
+Node collective_node(const Collective& step, const Mesh& mesh);
 
-/// The rank's shard of a constant of these dims.
-Constant part_of(const Constant& whole, const Dims& dims, const Sharding& place, const Mesh& mesh, int64_t rank);
+/// A rank's shard of a constant.
+Constant part_of(const Constant& whole, const Sharding& place, const Mesh& mesh);
 
 }  // namespace plait

@@ -23,7 +23,7 @@ class Reporter {
   PlanReport run() {
     const ShardSeeds seeds = seeds_for(graph_, options_);
     Graph local = graph_;
-    const ShardPlan plan = shard(local, options_.ops, mesh_, 0, seeds, {.sequence = sequence_});
+    const ShardPlan plan = shard(local, options_.ops, mesh_, seeds, {.sequence = sequence_});
     out_.mesh = mesh_.text();
     out_.ranks = mesh_.ranks();
     out_.seeds = options_.seeds.empty() ? std::vector<std::string>{"tensor"} : options_.seeds;

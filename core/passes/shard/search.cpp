@@ -105,7 +105,7 @@ class Descent {
     ++plans_;
     for (const auto& [id, sharding] : given_) seeds[id] = sharding;
     Graph local = graph_;
-    return price_of(graph_, shard(local, ops_, mesh_, 0, seeds, {.rules = &rules_}), mesh_, prices_).seconds();
+    return price_of(graph_, shard(local, ops_, mesh_, seeds, {.rules = &rules_}), mesh_, prices_).seconds();
   }
 
  private:

@@ -39,12 +39,11 @@ struct Choice {
 
 class Sharder {
  public:
-  Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
-          const NodeRules& rules, const ShardSettings& settings, bool early)
+  Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, const ShardSeeds& seeds, const NodeRules& rules,
+          const ShardSettings& settings, bool early)
       : graph_(graph),
         ops_(ops),
         mesh_(mesh),
-        rank_(rank),
         seeds_(seeds),
         rules_(rules),
         sequence_(settings.sequence),
@@ -403,7 +402,7 @@ class Sharder {
     if (!rule) return place_whole(node);
     Choice choice = choose(node, *rule);
     Node local = node;
-    localize(local, *ops_.find(node.op), *rule, choice.axes, mesh_, rank_);
+    localize(local, *ops_.find(node.op), *rule, choice.axes, mesh_);
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != no_value)
         local.inputs[k] = at(node.inputs[k], choice.placement.operands[k], describe(node));
@@ -482,7 +481,7 @@ class Sharder {
 
   ValueId constant_at(ValueId id, const Sharding& target) {
     const Value& value = graph_.value(id);
-    Constant part = part_of(*value.constant, *value.type.dims, target, mesh_, rank_);
+    Constant part = part_of(*value.constant, target, mesh_);
     const bool first = places_[id].empty();
     if (first) plan_.weights[id] = target;
     else plan_.copies.emplace_back(id, target);
@@ -544,7 +543,7 @@ class Sharder {
   }
 
   ValueId add_collective(const Collective& step, const Place& to, const Type& type, int32_t stage) {
-    Node node = collective_node(step, mesh_, rank_);
+    Node node = collective_node(step, mesh_);
     node.inputs = {to.local};
     node.stage = stage;
     node.outputs = {add_value("", type, to.sharding)};
@@ -555,7 +554,6 @@ class Sharder {
   Graph& graph_;
   const OpSet& ops_;
   const Mesh& mesh_;
-  const int64_t rank_;
   const ShardSeeds& seeds_;
   const NodeRules& rules_;
   const AxisList sequence_;
@@ -576,11 +574,11 @@ class Sharder {
 
 }  // namespace
 
-ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, const ShardSeeds& seeds,
                 const ShardSettings& settings) {
   const NodeRules own = settings.rules ? NodeRules() : rules_of(graph, ops);
   auto run = [&](Graph& made, bool early) {
-    return Sharder(made, ops, mesh, rank, seeds, settings.rules ? *settings.rules : own, settings, early).run();
+    return Sharder(made, ops, mesh, seeds, settings.rules ? *settings.rules : own, settings, early).run();
   };
   // The cheapest for one node may cost later ones more: so also tries reducing every sum as late as possible.
   Graph late_graph = graph;

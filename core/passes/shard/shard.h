@@ -1,5 +1,5 @@
 #pragma once
-// Pass shard: rewrites a global graph with shardings of its weights as the graph of one rank, with collectives.
+// Pass shard: rewrites a global graph with shardings of its weights as the graph of ranks, with collectives.
 //
 // It uses no op names: the dims rule of a node defines its placements. Nodes are taken in order; each is placed where
 // redistributing its operands and reducing its partial results moves the fewest bytes; operands are redistributed
@@ -57,11 +57,12 @@ struct ShardSettings {
   ShardSeeds stored = {};
 };
 
-/// Rewrites the graph into what rank `rank` runs. Inputs without a seed, and outputs, are replicated; an output that
-/// is a State's new value keeps the State's sharding. The plan is the same on every rank. Graphs must be inferred.
+/// Rewrites the graph into what ranks run, one graph for all (SPMD): `at_rank` (core/mesh/placement.h) fills in a rank.
+/// Inputs without a seed, and outputs, are replicated; an output that is a State's new value keeps the State's
+/// sharding. Graphs must be inferred.
 /// Throws Error(invalid_argument) for seeds that do not fit their values. A State with `sum` takes over the partial
 /// axes of its first summand: it is then a partial sum over the ranks' States, as the plan's `states` show.
-ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, const ShardSeeds& seeds,
                 const ShardSettings& settings = {});
 
 /// The pass, for a recognised decoder on several ranks; stores the plan in `context`.

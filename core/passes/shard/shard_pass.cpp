@@ -15,7 +15,7 @@ void shard(Graph& graph, PassContext& context) {
   set_typical_step(graph);
   const AxisList sequence = sequence_axes(graph, options.mesh, options.seeds);
   const ShardSeeds seeds = seeds_for(graph, options);
-  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds, {.sequence = sequence});
+  context.plan = shard(graph, options.ops, options.mesh, seeds, {.sequence = sequence});
 }
 
 }  // namespace plait

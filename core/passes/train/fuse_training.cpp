@@ -42,7 +42,7 @@ class HeadFuser {
       back.op = "plait.HeadLoss";
       back.inputs.erase(back.inputs.begin() + 3);
       back.outputs.insert(back.outputs.begin(), loss.outputs[0]);
-      for (const char* of_chunks : {"chunks", "offset", "whole"}) back.attributes.erase(of_chunks);
+      for (const char* of_chunks : {"chunks", "offset_axes", "whole"}) back.attributes.erase(of_chunks);
       loss.outputs[0] = graph_.add_value("", graph_.value(loss.outputs[0]).type);  // without readers
       return;
     }

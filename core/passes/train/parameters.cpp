@@ -218,6 +218,7 @@ class Maker {
                                       builder_.integers({step.numbers[0]})});
       case Kind::reshape: return builder_.add("Reshape", {id, builder_.integers(step.numbers)});
       case Kind::cast: return id;  // trained weights have one dtype
+      case Kind::part:             // comes with sharding
       case Kind::reinterpret: break;
     }
     throw Error(Code::unsupported,

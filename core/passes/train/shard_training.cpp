@@ -59,7 +59,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   Graph trial = graph;
   ShardSettings settings;
   settings.sequence = context.sequence;
-  const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds, settings);
+  const ShardPlan first = shard(trial, options.ops, mesh, seeds, settings);
   const auto states = states_of(graph);
   StatePlaces out, in_use;
   std::vector<Sharding> optimized;  // of each parameter, the part that a rank updates
@@ -80,7 +80,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
     }
     optimized.push_back(shared);
   }
-  context.plan = shard(graph, options.ops, mesh, options.rank, seeds, settings);
+  context.plan = shard(graph, options.ops, mesh, seeds, settings);
   for (size_t i = 0; i < optimized.size(); ++i) {
     const TrainedParameter& one = context.parameters[i];
     const Sharding &sum = context.plan.states.at(store_keys::gradient(one.key)), &whole = optimized[i];
@@ -96,7 +96,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
     place_all(ids, used == in_use.end() ? Sharding{kept.dims, {}} : used->second, seeds);
     if (used != in_use.end() && used->second != kept) place_all(ids, kept, settings.stored);
   }
-  const ShardPlan plan = shard(*of_host, options.ops, mesh, options.rank, seeds, settings);
+  const ShardPlan plan = shard(*of_host, options.ops, mesh, seeds, settings);
   for (const auto& [key, place] : plan.states)
     if (place != out.at(key))
       throw Error(Code::unsupported,
@@ -110,7 +110,7 @@ void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces
   if (places.empty()) return;
   ShardSeeds seeds;
   for (const auto& [key, ids] : states_of(graph)) place_all(ids, places.at(key), seeds);
-  shard(graph, options.ops, options.mesh, options.rank, seeds);
+  shard(graph, options.ops, options.mesh, seeds);
 }
 
 }  // namespace plait

@@ -9,8 +9,8 @@
 namespace plait::test {
 namespace {
 
-/// One input, its steps, one output: what rank `rank` runs.
-Graph graph_of(const std::vector<Collective>& steps, const Shape& local, const Mesh& mesh, int64_t rank) {
+/// One input, its steps, one output: what ranks run.
+Graph graph_of(const std::vector<Collective>& steps, const Shape& local, const Mesh& mesh) {
   using Kind = CollectiveKind;
   static const std::map<Kind, const char*> names{{Kind::reduce_scatter, "plait.ReduceScatter"},
                                                  {Kind::all_reduce, "plait.AllReduce"},
@@ -34,7 +34,6 @@ Graph graph_of(const std::vector<Collective>& steps, const Shape& local, const M
                                                                                         : "sum"));
     if (step.kind != Kind::all_reduce) node.attributes.set("dim", int64_t{step.dim});
     if (step.kind == Kind::all_to_all) node.attributes.set("to_dim", int64_t{step.to_dim});
-    if (step.kind == Kind::shard) node.attributes.set("part", mesh.block(rank, step.axes));
     const bool joins = step.kind == Kind::all_gather || step.kind == Kind::all_to_all;
     const int32_t cut = step.kind == Kind::all_to_all ? step.to_dim : step.dim;
     if (joins) dims[static_cast<size_t>(step.dim)] = dims[static_cast<size_t>(step.dim)] * parts;
@@ -61,7 +60,7 @@ Shards run_on_threads(const std::vector<Collective>& steps, const Shards& shards
         options.mesh = mesh;
         options.rank = static_cast<int64_t>(rank);
         const Shape& shape = shards[rank].shape();
-        const PlainModel model = compile_plain(graph_of(steps, shape, mesh, options.rank), options);
+        const PlainModel model = compile_plain(graph_of(steps, shape, mesh), options);
         Store store;
         std::vector<std::unique_ptr<Communicator>> splits;
         std::vector<Communicator*> groups;

@@ -54,7 +54,8 @@ std::vector<Shards> run_sharded(const Whole& whole, const FactorAxes& axes, cons
   std::vector<Shards> out(whole.outputs.size());
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     Node node = whole.node;
-    localize(node, whole.schema, whole.rule, axes, mesh, rank);
+    localize(node, whole.schema, whole.rule, axes, mesh);
+    node = at_rank(std::move(node), mesh, rank);
     std::vector<Tensor> inputs;
     for (size_t k = 0; k < whole.inputs.size(); ++k) {
       const bool owes = k < owed.parts.size() && !owed.parts[k].empty();

@@ -20,7 +20,7 @@ using testing::IsEmpty;
 
 ShardPlan plan_of(const Raised& raised, const Mesh& mesh, const ShardSeeds& seeds) {
   Graph graph = raised.graph;
-  return shard(graph, World::get().ops, mesh, 0, seeds);
+  return shard(graph, World::get().ops, mesh, seeds);
 }
 
 std::vector<std::string> collectives(const ShardPlan& plan, const Mesh& mesh) {
@@ -314,11 +314,10 @@ TEST(ShardAnnotations, AFileThatWasAnnotatedByHandIsHonoured) {
     expect_refused({"\"file\"", "others"}, [&] { seeds_for(one.graph, options); });
     // And what the ranks compute is what one does.
     const Step step = step_of(one, {{1, 5, 9, 200, 3, 7, 7, 12, 31, 90, 4, 2, 18, 25, 33, 41, 8}, {3, 100}});
-    const Tensor whole = run_lockstep({one.graph}, Mesh(), step)[0];
-    std::vector<Graph> graphs(static_cast<size_t>(mesh.ranks()), one.graph);
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
-      shard(graphs[static_cast<size_t>(rank)], options.ops, mesh, rank, seeds);
-    for (const Tensor& got : run_lockstep(graphs, mesh, step))
+    const Tensor whole = run_lockstep(one.graph, Mesh(), step)[0];
+    Graph of_ranks = one.graph;
+    shard(of_ranks, options.ops, mesh, seeds);
+    for (const Tensor& got : run_lockstep(of_ranks, mesh, step))
       for (int64_t i = 0; i < whole.elements(); ++i) ASSERT_NEAR(got.as<float>()[i], whole.as<float>()[i], 2e-4) << i;
   }
   CompileOptions options = World::get().options();

@@ -12,7 +12,7 @@ namespace plait::test {
 namespace {
 
 struct Sharded {
-  std::vector<Graph> graphs;
+  Graph graph;
   ShardPlan plan;
 };
 
@@ -24,12 +24,9 @@ Sharded sharded(Raised raised, const Mesh& mesh, Recipe recipe = Recipe::tensor,
   set_typical_step(raised.graph);
   for (const auto& [name, size] : typical) raised.graph.symbols[*raised.graph.symbols.find(name)].typical = size;
   const ShardSeeds seeds = recipe_seeds(raised.graph, ops, mesh, mesh.parts("tensor"), recipe);
-  for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-    Graph graph = raised.graph;
-    out.plan = shard(graph, ops, mesh, rank, seeds);
-    verify(graph, "shard");
-    out.graphs.push_back(std::move(graph));
-  }
+  out.graph = std::move(raised.graph);
+  out.plan = shard(out.graph, ops, mesh, seeds);
+  verify(out.graph, "shard");
   return out;
 }
 
@@ -57,9 +54,9 @@ void expect_equals_whole(const Raised& raised, const std::string& mesh_text, dou
   SCOPED_TRACE(mesh_text);
   const Mesh mesh = Mesh::parse(mesh_text);
   const Step step = step_of(raised, prompts);
-  const Tensor whole = run_lockstep({raised.graph}, Mesh(), step)[0];
+  const Tensor whole = run_lockstep(raised.graph, Mesh(), step)[0];
   const Sharded all = sharded(raised, mesh, recipe);
-  for (const Tensor& one : run_lockstep(all.graphs, mesh, step)) {
+  for (const Tensor& one : run_lockstep(all.graph, mesh, step)) {
     ASSERT_EQ(one.shape(), whole.shape());
     EXPECT_LT(error_of(one, whole), tolerance);
   }
@@ -91,11 +88,11 @@ TEST(Shard, StepsOfAnySizeEqualTheWhole) {
   for (const char* name : {"gpt2-optimum18", "llama-standard23"}) {
     const Raised one = raised(fixture_graph(name));
     const Step step = step_of(one, prompts);
-    const Tensor whole = run_lockstep({one.graph}, Mesh(), step)[0];
+    const Tensor whole = run_lockstep(one.graph, Mesh(), step)[0];
     for (const auto& [tokens, rows] : {std::pair(1, 1), std::pair(64, 1), std::pair(64, 64), std::pair(4096, 8)}) {
       SCOPED_TRACE(cat(name, ", steps of ", tokens));
       const Sharded all = sharded(one, mesh, Recipe::tensor, {{"t", tokens}, {"r", rows}});
-      for (const Tensor& got : run_lockstep(all.graphs, mesh, step)) EXPECT_LT(error_of(got, whole), 2e-5);
+      for (const Tensor& got : run_lockstep(all.graph, mesh, step)) EXPECT_LT(error_of(got, whole), 2e-5);
     }
   }
 }

@@ -1,8 +1,9 @@
 #include "tests/unit/shard/lockstep.h"
 
 #include "core/graph/infer.h"
-#include "core/passes/compile.h"
+#include "core/mesh/placement.h"
 #include "core/passes/base/evaluate.h"
+#include "core/passes/compile.h"
 #include "tests/unit/support/models.h"
 
 namespace plait::test {
@@ -64,36 +65,33 @@ namespace {
 
 class Lockstep {
  public:
-  Lockstep(const std::vector<Graph>& graphs, const Mesh& mesh, const Step& step)
-      : graphs_(graphs), mesh_(mesh), values_(graphs.size()) {
-    for (const Graph& graph : graphs) {
-      std::vector<int64_t> symbols(static_cast<size_t>(graph.symbols.size()), -1);
-      for (const auto& [name, value] : step.symbols)
-        if (auto id = graph.symbols.find(name)) symbols[static_cast<size_t>(*id)] = value;
-      symbols_.push_back(std::move(symbols));
-      for (ValueId id : graph.inputs) values_[symbols_.size() - 1][id] = step.inputs.at(graph.value(id).name);
-    }
+  Lockstep(const Graph& graph, const Mesh& mesh, const Step& step)
+      : graph_(graph),
+        mesh_(mesh),
+        values_(static_cast<size_t>(mesh.ranks())),
+        symbols_(static_cast<size_t>(graph.symbols.size()), -1) {
+    for (const auto& [name, value] : step.symbols)
+      if (auto id = graph.symbols.find(name)) symbols_[static_cast<size_t>(*id)] = value;
+    for (auto& values : values_)
+      for (ValueId id : graph.inputs) values[id] = step.inputs.at(graph.value(id).name);
   }
 
   Shards run() {
-    for (size_t i = 0; i < graphs_[0].nodes.size(); ++i) {
-      const std::string& op = graphs_[0].nodes[i].op;
-      for (const Graph& graph : graphs_) EXPECT_EQ(graph.nodes.at(i).op, op) << "ranks run different nodes";
-      if (op == "plait.AllReduce" || op == "plait.AllGather" || op == "plait.ReduceScatter" ||
-          op == "plait.AllToAll" || op == "plait.Shard")
-        collective(i);
+    for (const Node& node : graph_.nodes) {
+      if (collective_kind(node.op)) collective(node);
       else
-        for (size_t rank = 0; rank < graphs_.size(); ++rank) compute(rank, graphs_[rank].nodes[i]);
+        for (size_t rank = 0; rank < values_.size(); ++rank)
+          compute(rank, at_rank(node, mesh_, static_cast<int64_t>(rank)));
     }
     Shards out;
-    for (size_t rank = 0; rank < graphs_.size(); ++rank) out.push_back(value(rank, graphs_[rank].outputs[0]));
+    for (size_t rank = 0; rank < values_.size(); ++rank) out.push_back(value(rank, graph_.outputs[0]));
     return out;
   }
 
  private:
-  Shape shape(size_t rank, ValueId id) const {
+  Shape shape(ValueId id) const {
     Shape out;
-    for (const Dim& dim : *graphs_[rank].value(id).type.dims) out.push_back(dim.evaluate(symbols_[rank]));
+    for (const Dim& dim : *graph_.value(id).type.dims) out.push_back(dim.evaluate(symbols_));
     return out;
   }
 
@@ -101,37 +99,35 @@ class Lockstep {
     if (id == no_value) return {};
     auto known = values_[rank].find(id);
     if (known != values_[rank].end()) return known->second;
-    const auto& constant = graphs_[rank].value(id).constant;
+    const auto constant = at_rank(graph_.value(id).constant, mesh_, static_cast<int64_t>(rank));
     if (!constant) throw Error(Code::internal, cat("value ", id, " is not there yet"));
     return values_[rank][id] = materialize(*constant);
   }
 
   void compute(size_t rank, const Node& node) {
-    const Graph& graph = graphs_[rank];
     if (node.op == "plait.Sizes") {
-      SymbolTable symbols = graph.symbols;
+      SymbolTable symbols = graph_.symbols;
       std::vector<int64_t> sizes;
-      for (const Dim& dim : sizes_of(node, symbols)) sizes.push_back(dim.evaluate(symbols_[rank]));
+      for (const Dim& dim : sizes_of(node, symbols)) sizes.push_back(dim.evaluate(symbols_));
       const Shape shape = node.attributes.integer("scalar", 0) ? Shape{} : Shape{static_cast<int64_t>(sizes.size())};
       values_[rank][node.outputs[0]] = Tensor::of<int64_t>(DType::i64, shape, sizes);
       return;
     }
     if (node.op == "plait.State") {
-      values_[rank][node.outputs[0]] = Tensor(graph.value(node.outputs[0]).type.dtype, shape(rank, node.outputs[0]));
+      values_[rank][node.outputs[0]] = Tensor(graph_.value(node.outputs[0]).type.dtype, shape(node.outputs[0]));
       return;
     }
     std::vector<Tensor> inputs;
     std::vector<OutputType> outputs;
     for (ValueId id : node.inputs) inputs.push_back(value(rank, id));
     for (ValueId id : node.outputs)
-      outputs.push_back(id == no_value ? OutputType{} : OutputType{graph.value(id).type.dtype, shape(rank, id)});
+      outputs.push_back(id == no_value ? OutputType{} : OutputType{graph_.value(id).type.dtype, shape(id)});
     std::vector<Tensor> results = run_op(World::get().kernels, node.op, node.attributes, inputs, outputs, 1);
     for (size_t k = 0; k < results.size(); ++k)
       if (node.outputs[k] != no_value) values_[rank][node.outputs[k]] = std::move(results[k]);
   }
 
-  void collective(size_t index) {
-    const Node& node = graphs_[0].nodes[index];
+  void collective(const Node& node) {
     Collective step;
     step.kind = collective_kind(node.op).value();
     step.axes = mesh_.parse_axes(node.attributes.string("axes", ""));
@@ -140,30 +136,24 @@ class Lockstep {
     step.dim = static_cast<int32_t>(node.attributes.integer("dim", 0));
     step.to_dim = static_cast<int32_t>(node.attributes.integer("to_dim", 0));
     Shards before;
-    for (size_t rank = 0; rank < graphs_.size(); ++rank)
-      before.push_back(value(rank, graphs_[rank].nodes[index].inputs[0]));
+    for (size_t rank = 0; rank < values_.size(); ++rank) before.push_back(value(rank, node.inputs[0]));
     Shards after = perform(step, before, mesh_);
-    for (size_t rank = 0; rank < graphs_.size(); ++rank) {
-      const ValueId made = graphs_[rank].nodes[index].outputs[0];
-      EXPECT_EQ(after[rank].shape(), shape(rank, made)) << node.op;
-      if (step.kind == CollectiveKind::shard) {
-        EXPECT_EQ(graphs_[rank].nodes[index].attributes.integer("part"),
-                  mesh_.block(static_cast<int64_t>(rank), step.axes));
-      }
-      values_[rank][made] = std::move(after[rank]);
+    for (size_t rank = 0; rank < values_.size(); ++rank) {
+      EXPECT_EQ(after[rank].shape(), shape(node.outputs[0])) << node.op;
+      values_[rank][node.outputs[0]] = std::move(after[rank]);
     }
   }
 
-  const std::vector<Graph>& graphs_;
+  const Graph& graph_;
   const Mesh& mesh_;
-  std::vector<std::map<ValueId, Tensor>> values_;
-  std::vector<std::vector<int64_t>> symbols_;
+  std::vector<std::map<ValueId, Tensor>> values_;  ///< by rank
+  std::vector<int64_t> symbols_;
 };
 
 }  // namespace
 
-Shards run_lockstep(const std::vector<Graph>& graphs, const Mesh& mesh, const Step& step) {
-  return Lockstep(graphs, mesh, step).run();
+Shards run_lockstep(const Graph& graph, const Mesh& mesh, const Step& step) {
+  return Lockstep(graph, mesh, step).run();
 }
 
 }  // namespace plait::test

@@ -1,6 +1,6 @@
 #pragma once
-// The graphs of all ranks of a mesh, run node by node in one thread: what pass `shard` makes, without executors or
-// communicators. A single graph is a mesh of one rank.
+// The graph of a mesh's ranks, run node by node in one thread: what pass `shard` makes, without executors or
+// communicators.
 #include <map>
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ struct Step {
 };
 Step step_of(const Raised& raised, const std::vector<std::vector<int32_t>>& prompts);
 
-/// Runs `graphs`, one a rank, on the same inputs, with zeroed state. Returns output 0 of each rank.
-Shards run_lockstep(const std::vector<Graph>& graphs, const Mesh& mesh, const Step& step);
+/// Runs the graph of the mesh's ranks, on the same inputs, with zeroed state. Returns output 0 of each rank.
+Shards run_lockstep(const Graph& graph, const Mesh& mesh, const Step& step);
 
 }  // namespace plait::test

@@ -19,7 +19,7 @@ double recipe_seconds(const Graph& graph, const Mesh& mesh, Recipe recipe) {
   const OpSet& ops = World::get().ops;
   Graph local = graph;
   const ShardSeeds seeds = recipe_seeds(graph, ops, mesh, mesh.parts("tensor"), recipe);
-  return price_of(graph, shard(local, ops, mesh, 0, seeds), mesh, prices).seconds();
+  return price_of(graph, shard(local, ops, mesh, seeds), mesh, prices).seconds();
 }
 
 void expect_no_dearer_than_recipes(Raised raised, bool from_nothing = true) {
@@ -31,7 +31,7 @@ void expect_no_dearer_than_recipes(Raised raised, bool from_nothing = true) {
     EXPECT_TRUE(found.from_nothing || !from_nothing);
     EXPECT_LE(found.plans, 600);
     Graph local = raised.graph;
-    EXPECT_EQ(price_of(raised.graph, shard(local, World::get().ops, mesh, 0, found.seeds), mesh, prices).seconds(),
+    EXPECT_EQ(price_of(raised.graph, shard(local, World::get().ops, mesh, found.seeds), mesh, prices).seconds(),
               found.seconds);
     for (Recipe recipe : {Recipe::tensor, Recipe::expert})
       EXPECT_LE(found.seconds, recipe_seconds(raised.graph, mesh, recipe));

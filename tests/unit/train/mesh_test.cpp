@@ -2,8 +2,11 @@
 // gradients and what the weights become.
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/schedule/schedule.h"
 #include "tests/unit/train/runs.h"
 
 namespace plait::test {
@@ -296,6 +299,53 @@ TEST(Overlapping, HasSomethingToDo) {
     for (const auto& [name, one] : model.programs)
       EXPECT_EQ(other.program(name).fingerprint, one->fingerprint) << program_name(name);
     compile.rank = 0;
+  }
+}
+
+std::string group_text(const std::vector<int32_t>& group) {
+  std::string out = " group";
+  for (int32_t rank : group) out += cat(" ", rank);
+  return out;
+}
+
+/// What tells a rank's program from another's.
+std::string of_rank(std::string_view name, const Program& program) {
+  std::string out = cat(name, " ", program.fingerprint);
+  for (const auto& group : program.groups) out += group_text(group);
+  for (const StoreEntry& entry : program.entries) out += cat(" ", entry.key);
+  for (const Instruction& one : program.instructions)
+    out += cat(" ", one.call.part, " ", one.attributes.integer("offset", -1));
+  return out;
+}
+
+std::vector<std::string> of_rank(const TrainingModel& model) {
+  std::vector<std::string> out;
+  for (const auto& [name, program] : model.programs) out.push_back(of_rank(program_name(name), *program));
+  for (const auto& [name, sections] : model.sections)
+    for (const StageSection& section : sections)
+      out.push_back(of_rank(cat(program_name(name), section.stage, action_letter(section.kind)), *section.program));
+  for (const auto& group : model.groups) out.push_back(group_text(group));
+  return out;
+}
+
+/// Ranks of a process share all of a compilation but its end, whichever rank it began for.
+TEST(MeshTraining, SharedCompilationsAreThoseOfEachRank) {
+  for (const char* mesh : {"data=2,tensor=2", "pipeline=2,tensor=2"}) {
+    CompileOptions compile = World::get().options();
+    compile.mesh = Mesh::parse(mesh);
+    if (compile.mesh.blocks(compile.mesh.parts("pipeline")) > 1) compile.stages.seats = {{0}, {1}};
+    const TrainingOptions options = training(OptimizerKind::adamw, 3);
+    const Graph graph = fixture_graph("llama-standard23");
+    const auto model_of = training_compiler(graph, compile, options);
+    std::set<std::vector<std::string>> all;
+    for (int64_t rank = 0; rank < 4; ++rank) {
+      CompileOptions own = compile;
+      own.rank = rank;
+      const std::vector<std::string> one = of_rank(model_of(own));
+      EXPECT_EQ(one, of_rank(compile_training(graph, own, options))) << mesh << ", rank " << rank;
+      all.insert(one);
+    }
+    EXPECT_EQ(all.size(), 4u) << mesh;
   }
 }
 
