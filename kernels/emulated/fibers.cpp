@@ -21,7 +21,7 @@
 namespace plait::emulated {
 namespace {
 
-enum class State : uint8_t { ready, in_warp, in_block, ended };
+enum class State : uint8_t { runs, in_block, ended };  // runs: or waits for its warp
 
 struct AsyncCopy {
   void* to;
@@ -32,14 +32,16 @@ struct AsyncCopy {
 struct Fiber : Context {
   State state = State::ended;
   int lane = 0, warp = 0;
-  Meeting meeting{};
+  const Meeting* meeting = nullptr;  ///< in a frame of its own, while it waits
   Position position;
   std::vector<AsyncCopy> open;                 ///< copies without a group
   std::vector<std::vector<AsyncCopy>> groups;  ///< under way, by age
 };
 
 struct Warp {
-  uint32_t mask = 0, arrived = 0;
+  uint32_t mask = 0, arrived = 0;  ///< of the lanes' meeting
+  uint32_t ready = 0;              ///< lanes that can run, by their places in the order
+  const Meeting* meeting = nullptr;
   const void* operands[warp_lanes];
   void* results[warp_lanes];
 };
@@ -121,11 +123,10 @@ class Block {
       last = warp.arrived == mask;
       if (last) {
         work(warp.operands, warp.results);
-        for (int lane = 0; lane < warp_lanes; ++lane)
-          if (mask >> lane & 1) lane_of(me.warp, lane).state = State::ready;
+        warp.ready |= places_of(mask);
         warp.arrived = 0;
       } else {
-        me.state = State::in_warp;
+        warp.ready &= ~bit_of(me);
       }
     }
     if (!last) give_way();
@@ -136,8 +137,9 @@ class Block {
     Fiber& me = *current_;
     {
       Quiet quiet;
-      me.meeting = meeting;
+      me.meeting = &meeting;
       me.state = State::in_block;
+      warps_[static_cast<size_t>(me.warp)].ready &= ~bit_of(me);
       release(this);
     }
     give_way();
@@ -148,7 +150,21 @@ class Block {
   static std::string text(Dim3 at) {
     return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
   }
-  Fiber& lane_of(int warp, int lane) { return fibers_[static_cast<size_t>(warp * warp_lanes + lane)]; }
+  uint32_t bit_of(const Fiber& fiber) const { return 1U << place_[fiber.lane]; }
+  /// Lanes as their places in the order.
+  uint32_t places_of(uint32_t lanes) const {
+    if (!random_ || lanes == all_lanes) return lanes;
+    uint32_t out = 0;
+    for (int lane = 0; lane < warp_lanes; ++lane)
+      if (lanes >> lane & 1) out |= 1U << place_[lane];
+    return out;
+  }
+  void make_ready() {
+    for (size_t warp = 0; warp < warps_.size(); ++warp) {
+      const size_t lanes = std::min<size_t>(warp_lanes, fibers_.size() - warp * warp_lanes);
+      warps_[warp].ready = places_of(lanes == warp_lanes ? all_lanes : (1U << lanes) - 1);
+    }
+  }
 
   void begin(const Launch& launch, Dim3 index, uint64_t seed, const FunctionRef<void()>& thread) {
     Quiet quiet;
@@ -176,8 +192,9 @@ class Block {
                         launch.grid};
       fiber.open.clear(), fiber.groups.clear();
       prepare(fiber, &entry);
-      fiber.state = State::ready;
+      fiber.state = State::runs;
     }
+    make_ready();
     release(&thread_);
   }
 
@@ -185,12 +202,10 @@ class Block {
 
   /// A lane of the warp that can run, from place `first` of the order on; null if there is none.
   Fiber* ready_lane(int warp, int first) {
-    for (int i = 0; i < warp_lanes; ++i) {
-      const int lane = lane_order_[(first + i) % warp_lanes];
-      const auto number = static_cast<size_t>(warp * warp_lanes + lane);
-      if (number < fibers_.size() && fibers_[number].state == State::ready) return &fibers_[number];
-    }
-    return nullptr;
+    const uint32_t ready = warps_[static_cast<size_t>(warp)].ready;
+    if (!ready) return nullptr;
+    const int place = (first + std::countr_zero(std::rotr(ready, first))) % warp_lanes;
+    return &fibers_[static_cast<size_t>(warp * warp_lanes + lane_order_[place])];
   }
 
   void resume(Fiber& fiber) {
@@ -213,15 +228,15 @@ class Block {
   void join(Warp& warp, Fiber& me, const Meeting& meeting, uint32_t mask) {
     if (!(mask >> me.lane & 1))
       fail("lane " + std::to_string(me.lane) + " is not in the mask of its " + text_of(meeting));
-    me.meeting = meeting;
+    me.meeting = &meeting;
     if (warp.arrived) {
-      const Meeting& other = lane_of(me.warp, std::countr_zero(warp.arrived)).meeting;
-      if (!same(other, meeting) || warp.mask != mask)
-        fail("lanes of a warp meet in different operations, or with different masks: " + text_of(other) + " and " +
-             text_of(meeting));
+      if (!same(*warp.meeting, meeting) || warp.mask != mask)
+        fail("lanes of a warp meet in different operations, or with different masks: " + text_of(*warp.meeting) +
+             " and " + text_of(meeting));
     } else {
-      std::fill(std::begin(warp.operands), std::end(warp.operands), nullptr);
+      if (mask != all_lanes) std::fill(std::begin(warp.operands), std::end(warp.operands), nullptr);
       warp.mask = mask;
+      warp.meeting = &meeting;
     }
     warp.arrived |= 1U << me.lane;
   }
@@ -233,7 +248,7 @@ class Block {
       if (fiber.state == State::ended) continue;
       if (fiber.state != State::in_block) return false;
       if (!first) first = &fiber;
-      if (same(fiber.meeting, first->meeting)) continue;
+      if (same(*fiber.meeting, *first->meeting)) continue;
       fault_ = "threads wait at different barriers: " + who_waits();
       return true;
     }
@@ -242,7 +257,8 @@ class Block {
       fault_ = "a barrier that threads which have ended do not reach: " + who_waits();
       return true;
     }
-    for (Fiber& fiber : fibers_) fiber.state = State::ready;
+    for (Fiber& fiber : fibers_) fiber.state = State::runs;
+    make_ready();
     return true;
   }
 
@@ -251,7 +267,7 @@ class Block {
     std::map<std::string, std::string> by_place;
     for (size_t i = 0; i < fibers_.size();) {
       const auto place = [](const Fiber& fiber) {
-        return fiber.state == State::ended ? std::string("have ended") : "are in " + text_of(fiber.meeting);
+        return fiber.state == State::ended ? std::string("have ended") : "are in " + text_of(*fiber.meeting);
       };
       const std::string here = place(fibers_[i]);
       const size_t begin = i;
@@ -300,7 +316,9 @@ void Block::entry() {
   }
   {
     Quiet quiet;
-    block.current_->state = State::ended;
+    Fiber& me = *block.current_;
+    me.state = State::ended;
+    block.warps_[static_cast<size_t>(me.warp)].ready &= ~block.bit_of(me);
     ++block.ended_;
   }
   block.give_way(true);
