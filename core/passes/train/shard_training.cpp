@@ -57,7 +57,9 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   ShardSeeds seeds = with_rows(context, graph, data);
   // The uses of weights are known after a trial sharding of the graph.
   Graph trial = graph;
+  const NodeRules rules = rules_of(graph, options.ops);
   ShardSettings settings;
+  settings.rules = &rules;
   settings.sequence = context.sequence;
   const ShardPlan first = shard(trial, options.ops, mesh, seeds, settings);
   const auto states = states_of(graph);
@@ -90,6 +92,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   if (!of_host) return out;
   seeds = with_rows(context, *of_host, data);
   settings.stored.clear();
+  settings.rules = nullptr;
   for (const auto& [key, ids] : states_of(*of_host)) {
     const Sharding& kept = out.at(key);
     auto used = in_use.find(key);
