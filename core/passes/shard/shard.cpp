@@ -50,12 +50,12 @@ class Sharder {
         stored_(settings.stored),
         early_(early),
         producer_(producers(graph)),
-        sums_(graph) {
+        sums_(graph),
+        accumulator_(accumulators(graph, ops, rules)) {
     local_.name = graph.name;
     local_.symbols = graph.symbols;
     for (SymbolId id = 0; id < graph.symbols.size(); ++id)
       typical_.push_back(std::max<int64_t>(graph.symbols[id].typical, 1));
-    find_wanted();
   }
 
   ShardPlan run() {
@@ -106,7 +106,10 @@ class Sharder {
   const Sharding* placed_sum(ValueId id) const {
     auto state = states_.find(id);
     if (state == states_.end() || !is_sum_state(id)) return nullptr;
-    auto placed = plan_.states.find(state->second->attributes.string("key", ""));
+    return placed_state(*state->second);
+  }
+  const Sharding* placed_state(const Node& state) const {
+    auto placed = plan_.states.find(state.attributes.string("key", ""));
     return placed == plan_.states.end() ? nullptr : &placed->second;
   }
   size_t updates(const Node& node) const {
@@ -114,24 +117,17 @@ class Sharder {
     return schema ? static_cast<size_t>(schema->updates) : 0;
   }
 
-  /// A summand is best computed with the sharding of the State that accumulates it, and so are its own summands.
-  void find_wanted() {
-    for (size_t i = graph_.nodes.size(); i-- > 0;) {
-      const Node& node = graph_.nodes[i];
-      if (!rules_[i] || node.outputs.size() != 1) continue;
-      const std::vector<RuleTensor>& operands = rules_[i]->rule.operands;
-      if (std::any_of(operands.begin(), operands.end(),
-                      [](const RuleTensor& one) { return one.linear != Linearity::together; }))
-        continue;
-      const bool adds = updates(node) && is_sum_state(node.inputs[0]);
-      const auto& known = adds ? seeds_ : wanted_;
-      auto goal = known.find(adds ? node.inputs[0] : node.outputs[0]);
-      if (goal == known.end()) continue;
-      const Sharding sharding = goal->second;
-      for (size_t k = adds ? 1 : 0; k < node.inputs.size(); ++k)
-        if (graph_.value(node.inputs[k]).type.dims == graph_.value(node.outputs[0]).type.dims)
-          wanted_.emplace(node.inputs[k], sharding);
-    }
+  /// The sharding of the State that accumulates a summand, if another stage has used it, or as its seed; null: none, or any.
+  const Sharding* wanted(ValueId id) const {
+    auto sum = accumulator_.find(id);
+    if (sum == accumulator_.end()) return nullptr;
+    if (const Sharding* placed = used_by_others(sum->second)) return placed;
+    auto seed = seeds_.find(sum->second);
+    return seed == seeds_.end() ? nullptr : &seed->second;
+  }
+  /// The sharding of a sum that another pipeline stage has used already, of which it is a partial sum; null if none has.
+  const Sharding* used_by_others(ValueId state) const {
+    return placed_state(graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(state)])]);
   }
 
   double bytes_of(ValueId id) const {
@@ -177,9 +173,13 @@ class Sharder {
       }
     }
     for (size_t k = 0; k < node.outputs.size(); ++k)
-      if (auto goal = wanted_.find(node.outputs[k]); goal != wanted_.end())
-        for (size_t d = 0; d < goal->second.dims.size(); ++d)
-          for (AxisId axis : goal->second.dims[d]) add(axis, rule.rule.results[k].dims[d]);
+      if (const Sharding* goal = wanted(node.outputs[k])) {
+        for (size_t d = 0; d < goal->dims.size(); ++d)
+          for (AxisId axis : goal->dims[d]) add(axis, rule.rule.results[k].dims[d]);
+        for (const Pending& one : goal->pending)
+          for (const RuleTensor& operand : rule.rule.operands)
+            for (const RuleDim& dim : operand.dims) add(one.axis, dim);
+      }
     return out;
   }
 
@@ -271,8 +271,9 @@ class Sharder {
         continue;  // it is reduced once a step, or never
       }
       out.owed += static_cast<int>(result.pending.size());
-      if (node.outputs[k] != no_value)
-        out.bytes += moved_bytes(result, goal_of(node.outputs[k], result), bytes_of(node.outputs[k]), mesh_);
+      if (node.outputs[k] == no_value) continue;
+      const Sharding goal = goal_of(node.outputs[k], result);
+      out.bytes += may_lead(result, goal) ? moved_bytes(result, goal, bytes_of(node.outputs[k]), mesh_) : HUGE_VAL;
     }
     return out;
   }
@@ -283,9 +284,10 @@ class Sharder {
   }
   /// The minimal target sharding of a result: no partial sums, except those that its State accumulates.
   Sharding goal_of(ValueId id, const Sharding& made) const {
-    auto wanted = wanted_.find(id);
-    if (wanted == wanted_.end()) return {made.dims, {}};
-    Sharding out{wanted->second.dims, {}};
+    const Sharding* sum = wanted(id);
+    if (!sum) return {made.dims, {}};
+    if (!sum->pending.empty()) return *sum;
+    Sharding out{sum->dims, {}};
     const AxisList cut = out.axes();
     for (const Pending& one : made.pending)
       if (std::find(cut.begin(), cut.end(), one.axis) == cut.end()) out.pending.push_back(one);
@@ -563,12 +565,12 @@ class Sharder {
   ShardPlan plan_;
   std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then redistributed copies
   std::map<ValueId, const Node*> states_;         ///< those without a use yet
-  std::map<ValueId, Sharding> wanted_;            ///< of summands: the sharding of the State that accumulates them
   std::set<ValueId> kept_;                        ///< in-place results on States
   std::vector<int64_t> typical_;
   mutable std::vector<double> bytes_;  ///< of values, once they were asked for
   const std::vector<int32_t> producer_;
   const Sums sums_;
+  const std::map<ValueId, ValueId> accumulator_;  ///< of summands: the State that accumulates them
   int32_t now_ = -1;  ///< the current node
 };
 

@@ -1,5 +1,7 @@
 #include "core/passes/shard/sums.h"
 
+#include <algorithm>
+
 namespace plait {
 
 Sums::Sums(const Graph& graph) : graph_(graph), producer_(producers(graph)), within_(graph.nodes.size()) {
@@ -39,6 +41,33 @@ std::vector<ValueId> Sums::summands(size_t sum) const {
     } else {
       out.push_back(id);
     }
+  }
+  return out;
+}
+
+std::map<ValueId, ValueId> accumulators(const Graph& graph, const OpSet& ops, const NodeRules& rules) {
+  const std::vector<int32_t> producer = producers(graph);
+  const auto is_sum = [&](ValueId id) {
+    const int32_t maker = producer[static_cast<size_t>(id)];
+    return maker >= 0 && is_state(graph.nodes[static_cast<size_t>(maker)]) &&
+           graph.nodes[static_cast<size_t>(maker)].attributes.integer("sum", 0);
+  };
+  std::map<ValueId, ValueId> out;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    if (!rules[i] || node.outputs.size() != 1) continue;
+    const std::vector<RuleTensor>& operands = rules[i]->rule.operands;
+    if (std::any_of(operands.begin(), operands.end(),
+                    [](const RuleTensor& one) { return one.linear != Linearity::together; }))
+      continue;
+    const OpSchema* schema = ops.find(node.op);
+    const bool adds = schema && schema->updates && is_sum(node.inputs[0]);
+    const auto outer = out.find(node.outputs[0]);
+    if (!adds && outer == out.end()) continue;
+    const ValueId state = adds ? node.inputs[0] : outer->second;
+    for (size_t k = adds ? 1 : 0; k < node.inputs.size(); ++k)
+      if (graph.value(node.inputs[k]).type.dims == graph.value(node.outputs[0]).type.dims)
+        out.emplace(node.inputs[k], state);
   }
   return out;
 }

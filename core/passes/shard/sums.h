@@ -1,8 +1,9 @@
 #pragma once
 // Sums of more than two values: Adds that are placed together, in the cheapest order.
+#include <map>
 #include <vector>
 
-#include "core/graph/graph.h"
+#include "core/mesh/placement.h"
 
 namespace plait {
 
@@ -26,5 +27,8 @@ class Sums {
   const std::vector<int32_t> producer_;
   std::vector<bool> within_;  ///< by node
 };
+
+/// By summand, the State that accumulates it: it is best computed with the State's sharding, and so are its own summands.
+std::map<ValueId, ValueId> accumulators(const Graph& graph, const OpSet& ops, const NodeRules& rules);
 
 }  // namespace plait

@@ -67,6 +67,20 @@ TEST(StageCosts, TensorRanksShareWorkAndWeights) {
   EXPECT_DOUBLE_EQ(one.layer(0).optimizer, 8 * one.layer(0).parameters);
 }
 
+/// A table that the first stage and the last read, with few tokens: their gradients add to one sum, a partial sum over data ranks.
+TEST(StageCosts, TiedTablesAddToOneSum) {
+  const Machine machine = open_machine("a100");
+  const DecoderShape tied = parse_decoder_shape("family=gpt,layers=2,hidden=128,heads=32,vocabulary=512,sequence=64");
+  const test::PlanWorld& world = test::PlanWorld::get();
+  for (int64_t tensor : {1, 8, 16, 32})
+    for (const char* seeds : {"tensor", "sequence"}) {
+      if (tensor == 1 && std::string(seeds) == "sequence") continue;
+      const StageProbe probe({world.options(), tied}, {}, {.tensor = tensor, .data = 2, .seeds = {"tensor", seeds}});
+      const StageTable table = probe.price({2, 64}, {world.ops, machine, DType::f16, 64});
+      EXPECT_NEAR(table.first.parameters, (512 + 64) * 128, 1) << tensor << " " << seeds;
+    }
+}
+
 /// Korthikanti et al. 2022, equation 2 without scores: s b h (10 + 24 / t) bytes of a layer. Of the 10, two are masks of dropouts, which
 /// these decoders do not have: 4 are inputs of norms, 4 inputs of products. Statistics of norms and of attention are the rest.
 TEST(StageCosts, ActivationsAreThoseOfTheFormula) {

@@ -51,6 +51,21 @@ std::vector<PipelineCase> pipeline_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineTraining, testing::ValuesIn(pipeline_cases()), pipeline_name);
 
+/// A table that the first stage and the last read: both add to one sum, a partial sum over data ranks, though gathering the few tokens
+/// of all of them would move less.
+TEST(PipelineTraining, OfTiedTables) {
+  TrainingOptions options = training(OptimizerKind::sgd, 0);
+  for (const char* fixture : {"gpt2-optimum18", "gemma3-standard23"}) {
+    const Outcome expected = run_in_f64(fixture, "", options);
+    for (const char* mesh : {"pipeline=2,data=2", "pipeline=2,data=4", "pipeline=2,data=2,tensor=2"})
+      for (int zero : {0, 3}) {
+        SCOPED_TRACE(cat(fixture, " ", mesh, " ", zero));
+        options.zero = zero;
+        expect_same(run_in_f64(fixture, mesh, options), expected, in_f64);
+      }
+  }
+}
+
 /// Whatever is cut by ZeRO, and what is computed again.
 TEST(PipelineTraining, WithZeroAndRecomputation) {
   TrainingOptions options = training(OptimizerKind::adamw, 0);
