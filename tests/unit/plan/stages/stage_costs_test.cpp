@@ -72,13 +72,11 @@ TEST(StageCosts, TiedTablesAddToOneSum) {
   const Machine machine = open_machine("a100");
   const DecoderShape tied = parse_decoder_shape("family=gpt,layers=2,hidden=128,heads=32,vocabulary=512,sequence=64");
   const test::PlanWorld& world = test::PlanWorld::get();
-  for (int64_t tensor : {1, 8, 16, 32})
-    for (const char* seeds : {"tensor", "sequence"}) {
-      if (tensor == 1 && std::string(seeds) == "sequence") continue;
-      const StageProbe probe({world.options(), tied}, {}, {.tensor = tensor, .data = 2, .seeds = {"tensor", seeds}});
-      const StageTable table = probe.price({2, 64}, {world.ops, machine, DType::f16, 64});
-      EXPECT_NEAR(table.first.parameters, (512 + 64) * 128, 1) << tensor << " " << seeds;
-    }
+  for (const char* seeds : {"tensor", "sequence"}) {
+    const StageProbe probe({world.options(), tied}, {}, {.tensor = 16, .data = 2, .seeds = {"tensor", seeds}});
+    const StageTable table = probe.price({2, 64}, {world.ops, machine, DType::f16, 64});
+    EXPECT_NEAR(table.first.parameters, (512 + 64) * 128, 1) << seeds;
+  }
 }
 
 /// Korthikanti et al. 2022, equation 2 without scores: s b h (10 + 24 / t) bytes of a layer. Of the 10, two are masks of dropouts, which

@@ -57,12 +57,11 @@ TEST(PipelineTraining, OfTiedTables) {
   TrainingOptions options = training(OptimizerKind::sgd, 0);
   for (const char* fixture : {"gpt2-optimum18", "gemma3-standard23"}) {
     const Outcome expected = run_in_f64(fixture, "", options);
-    for (const char* mesh : {"pipeline=2,data=2", "pipeline=2,data=4", "pipeline=2,data=2,tensor=2"})
-      for (int zero : {0, 3}) {
-        SCOPED_TRACE(cat(fixture, " ", mesh, " ", zero));
-        options.zero = zero;
-        expect_same(run_in_f64(fixture, mesh, options), expected, in_f64);
-      }
+    for (const auto& [mesh, zero] : {std::pair{"pipeline=2,data=4", 0}, {"pipeline=2,data=2,tensor=2", 3}}) {
+      SCOPED_TRACE(cat(fixture, " ", mesh, " ", zero));
+      options.zero = zero;
+      expect_same(run_in_f64(fixture, mesh, options), expected, in_f64);
+    }
   }
 }
 
