@@ -89,7 +89,7 @@ RankMemory memory_of(const TrainingModel& model, const TrainingOptions& training
   return out;
 }
 
-std::vector<TrainingModel> compiled(TrainerPlan& plan, const Pipeline& pipeline) {
+std::vector<TrainingModel> compiled(const TrainerPlan& plan, const Pipeline& pipeline) {
   const Mesh& mesh = plan.compile.mesh;
   const AxisList axis = mesh.parts("pipeline");
   const auto model_of = training_compiler(plan.graph, plan.compile, plan.options.training);

@@ -35,7 +35,7 @@ struct RankMemory {
 RankMemory memory_of(const TrainingModel& model, const TrainingOptions& training);
 
 /// The models of the first rank of each pipeline coordinate; without stages of rank 0.
-std::vector<TrainingModel> compiled(TrainerPlan& plan, const Pipeline& pipeline);
+std::vector<TrainingModel> compiled(const TrainerPlan& plan, const Pipeline& pipeline);
 
 /// The part of the plan that describes the pipeline, for a step of full samples of `seq` tokens.
 nlohmann::ordered_json pipeline_of(const TrainerPlan& plan, Pipeline& pipeline,

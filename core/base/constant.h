@@ -18,7 +18,7 @@ struct RecipeStep {
   enum class Kind {
     transpose,    ///< numbers: the permutation, as ONNX's Transpose
     slice,        ///< numbers: axis, begin, end
-    part,         ///< numbers: axis, the number of equal parts, and mesh sub-axes along which a rank's part counts
+    part,         ///< a rank's; numbers: axis, number of equal parts, mesh sub-axes that count them
     reshape,      ///< numbers: the sizes
     cast,         ///< dtype: the new element type (between f32, f64, f16 and bf16, or integers)
     reinterpret,  ///< dtype: bit cast; the last dimension keeps its bits

@@ -59,10 +59,11 @@ int64_t summands(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh)
 void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const FactorAxes& axes, const Mesh& mesh);
 
 // The graph of ranks is one graph for all (SPMD). What differs is filled in last: where a rank's blocks begin.
-/// With "offset", the start of the rank's shard, instead of "offset_axes".
+/// Whether a node has "offset_axes".
 bool depends_on_rank(const Node& node);
+/// The node with "offset", the start of the rank's shard, instead of "offset_axes".
 Node at_rank(Node node, const Mesh& mesh, int64_t rank);
-/// With slices instead of parts; `constant` itself if there are none.
+/// The constant with slices instead of parts; `constant` itself if it has none. May be null.
 std::shared_ptr<const Constant> at_rank(std::shared_ptr<const Constant> constant, const Mesh& mesh, int64_t rank);
 
 }  // namespace plait

@@ -104,12 +104,12 @@ class Sharder {
   bool is_open_sum(ValueId id) const { return states_.contains(id) && is_sum_state(id) && !placed_sum(id); }
   /// The sharding of a sum of the same key that another pipeline stage has used already; null if none has.
   const Sharding* placed_sum(ValueId id) const {
-    auto state = states_.find(id);
-    if (state == states_.end() || !is_sum_state(id)) return nullptr;
-    return placed_state(*state->second);
+    return states_.contains(id) && is_sum_state(id) ? placed_state(id) : nullptr;
   }
-  const Sharding* placed_state(const Node& state) const {
-    auto placed = plan_.states.find(state.attributes.string("key", ""));
+  /// The sharding of a State, once a node has used it or another of its key; null before.
+  const Sharding* placed_state(ValueId state) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(state)])];
+    auto placed = plan_.states.find(node.attributes.string("key", ""));
     return placed == plan_.states.end() ? nullptr : &placed->second;
   }
   size_t updates(const Node& node) const {
@@ -121,13 +121,9 @@ class Sharder {
   const Sharding* wanted(ValueId id) const {
     auto sum = accumulator_.find(id);
     if (sum == accumulator_.end()) return nullptr;
-    if (const Sharding* placed = used_by_others(sum->second)) return placed;
+    if (const Sharding* placed = placed_state(sum->second)) return placed;
     auto seed = seeds_.find(sum->second);
     return seed == seeds_.end() ? nullptr : &seed->second;
-  }
-  /// The sharding of a sum that another pipeline stage has used already, of which it is a partial sum; null if none has.
-  const Sharding* used_by_others(ValueId state) const {
-    return placed_state(graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(state)])]);
   }
 
   double bytes_of(ValueId id) const {
