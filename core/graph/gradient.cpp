@@ -54,11 +54,36 @@ void no_gradient(GradientContext&) {}
 
 namespace {
 
+/// Marks which values are lists of tensors, by the ops that make them, in bodies too (in copies of these).
+void mark_lists(const OpSet& ops, Graph& graph) {
+  auto mark = [](Graph& in, ValueId id, ValueKind kind) {
+    if (id != no_value && in.value(id).kind == ValueKind::tensor) in.value(id).kind = kind;
+  };
+  for (Node& node : graph.nodes) {
+    auto kind = [&](size_t k) {
+      return k < node.inputs.size() && node.inputs[k] != no_value ? graph.value(node.inputs[k]).kind
+                                                                  : ValueKind::tensor;
+    };
+    const OpSchema* row = ops.find(node.op);
+    if (row && row->makes_sequence) mark(graph, node.outputs[0], ValueKind::sequence);
+    if (node.op == "Identity") mark(graph, node.outputs[0], kind(0));
+    // A loop's body takes what the node takes, and returns the condition first; a branch does not take the condition.
+    const size_t first_in = node.op == "If" ? 1 : 0, first_out = node.op == "Loop" ? 1 : 0;
+    for (auto& [name, body] : node.bodies) {
+      body = std::make_shared<Graph>(*body);  // several graphs may share it
+      for (size_t k = 0; k < body->inputs.size(); ++k) mark(*body, body->inputs[k], kind(k + first_in));
+      mark_lists(ops, *body);
+      for (size_t k = 0; k < node.outputs.size() && k + first_out < body->outputs.size(); ++k)
+        mark(graph, node.outputs[k], body->value(body->outputs[k + first_out]).kind);
+    }
+  }
+}
+
 /// The backward walk: per value the gradient found so far.
 class Walk {
  public:
   Walk(const OpSet& ops, Graph& graph) : ops_(ops), graph_(graph), nodes_(graph.nodes.size()) {
-    mark_lists(graph);
+    mark_lists(ops, graph);
     sums_.resize(static_cast<size_t>(graph.value_count()), no_value);
   }
 
@@ -119,9 +144,6 @@ class Walk {
   std::vector<bool> depends_;
 };
 
-constexpr std::string_view list_makers[] = {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
-                                            "SplitToSequence"};
-
 }  // namespace
 
 std::vector<bool> depending(const Graph& graph, std::span<const ValueId> wanted) {
@@ -135,30 +157,6 @@ std::vector<bool> depending(const Graph& graph, std::span<const ValueId> wanted)
       if (id != no_value && is_float(graph.value(id).type.dtype)) out[static_cast<size_t>(id)] = true;
   }
   return out;
-}
-
-void mark_lists(Graph& graph) {
-  auto mark = [](Graph& in, ValueId id, ValueKind kind) {
-    if (id != no_value && in.value(id).kind == ValueKind::tensor) in.value(id).kind = kind;
-  };
-  for (Node& node : graph.nodes) {
-    auto kind = [&](size_t k) {
-      return k < node.inputs.size() && node.inputs[k] != no_value ? graph.value(node.inputs[k]).kind
-                                                                  : ValueKind::tensor;
-    };
-    if (std::ranges::find(list_makers, node.op) != std::end(list_makers))
-      mark(graph, node.outputs[0], ValueKind::sequence);
-    if (node.op == "Identity") mark(graph, node.outputs[0], kind(0));
-    // A loop's body takes what the node takes, and returns the condition first; a branch does not take the condition.
-    const size_t first_in = node.op == "If" ? 1 : 0, first_out = node.op == "Loop" ? 1 : 0;
-    for (auto& [name, body] : node.bodies) {
-      body = std::make_shared<Graph>(*body);  // several graphs may share it
-      for (size_t k = 0; k < body->inputs.size(); ++k) mark(*body, body->inputs[k], kind(k + first_in));
-      mark_lists(*body);
-      for (size_t k = 0; k < node.outputs.size() && k + first_out < body->outputs.size(); ++k)
-        mark(graph, node.outputs[k], body->value(body->outputs[k + first_out]).kind);
-    }
-  }
 }
 
 std::vector<ValueId> add_gradients(const OpSet& ops, Graph& graph, std::span<const GradientSeed> seeds,

@@ -64,9 +64,6 @@ struct GradientSeed {
 /// By value: whether it depends smoothly on one of `wanted`, by the floats in between.
 std::vector<bool> depending(const Graph& graph, std::span<const ValueId> wanted);
 
-/// Marks which values are lists of tensors, by the ops that make them, in bodies too (in copies of these).
-void mark_lists(Graph& graph);
-
 /// Appends the nodes that compute the gradients of `wanted`, and returns these in order; no_value if no seed depends
 /// on the value. The graph must be inferred. Contributions to one value are added in reverse node order. New nodes
 /// get the names of the nodes whose gradient they compute. Throws Error(unsupported) if a node in between has no

@@ -48,7 +48,7 @@ class GraphBuilder {
   /// Zeros of the type of `like`, whose rank may be unknown; of a list, for each part.
   ValueId zeros(ValueId like);
 
-  /// Whether the value is a list of tensors, as far as `mark_lists` or the importer found.
+  /// Whether the value is a list of tensors, as far as the importer or `add_gradients` found.
   bool is_list(ValueId id) const { return graph_.value(id).kind != ValueKind::tensor; }
   /// A list of `dtype` without parts.
   ValueId empty_list(DType dtype);

@@ -101,6 +101,9 @@ struct OpSchema {
   /// Whether output 0 is input 0 with another shape, so that no kernel runs.
   bool view = false;
 
+  /// Whether output 0 is a sequence of tensors.
+  bool makes_sequence = false;
+
   std::string doc;  ///< one line
   int since = 0;    ///< the ONNX opset of the op's form in this row; 0 for Plait's own ops
 

@@ -99,6 +99,7 @@ void register_sequences(OpSet& ops) {
            .inputs = "inputs...",
            .outputs = "output_sequence",
            .infer = infer_construct,
+           .makes_sequence = true,
            .doc = "a sequence of tensors",
            .since = 11});
   ops.add({.name = "SequenceEmpty",
@@ -106,6 +107,7 @@ void register_sequences(OpSet& ops) {
            .outputs = "output",
            .attributes = {{"dtype", "int", "1"}},
            .infer = infer_empty_list,
+           .makes_sequence = true,
            .doc = "a sequence without parts",
            .since = 11});
   ops.add({.name = "SequenceInsert",
@@ -113,6 +115,7 @@ void register_sequences(OpSet& ops) {
            .outputs = "output_sequence",
            .ranks = "1, , 0-1",
            .infer = infer_insert,
+           .makes_sequence = true,
            .doc = "a sequence with a tensor put in",
            .since = 11});
   ops.add({.name = "SequenceErase",
@@ -120,6 +123,7 @@ void register_sequences(OpSet& ops) {
            .outputs = "output_sequence",
            .ranks = "1, 0-1",
            .infer = infer_erase,
+           .makes_sequence = true,
            .doc = "a sequence without one part",
            .since = 11});
   ops.add({.name = "SequenceAt",
@@ -142,6 +146,7 @@ void register_sequences(OpSet& ops) {
            .attributes = {{"axis", "int", "0"}, {"keepdims", "int", "1"}},
            .ranks = "1-, 0-1",
            .infer = infer_split,
+           .makes_sequence = true,
            .doc = "the parts of an axis as a sequence",
            .since = 24});
   ops.add({.name = "ConcatFromSequence",

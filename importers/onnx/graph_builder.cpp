@@ -191,7 +191,7 @@ void GraphBuilder::read_graph(Scope& scope, const onnx::GraphProto& proto, bool 
     scope.graph.outputs.push_back(id);
   }
   scope.graph.sort();
-  settle_lists(scope.graph);
+  settle_lists(ops_, scope.graph);
   unfold_sequences(scope.graph);
 }
 

@@ -9,8 +9,6 @@
 namespace plait::onnx_import {
 namespace {
 
-constexpr std::string_view makers[] = {"SequenceConstruct", "SequenceEmpty", "SequenceErase",
-                                       "SequenceInsert",    "SequenceMap",   "SplitToSequence"};
 constexpr std::string_view readers[] = {"SequenceAt",
                                         "SequenceLength",
                                         "ConcatFromSequence",
@@ -19,12 +17,10 @@ constexpr std::string_view readers[] = {"SequenceAt",
                                         "OptionalGetElement",
                                         "Identity",
                                         "If",
-                                        "Loop"};
+                                        "Loop",
+                                        "SequenceMap"};
 
-template <size_t n>
-bool among(std::string_view op, const std::string_view (&names)[n]) {
-  return std::find(std::begin(names), std::end(names), op) != std::end(names);
-}
+bool reads_lists(std::string_view op) { return std::ranges::find(readers, op) != std::end(readers); }
 
 ValueId scalar(Graph& graph, int64_t number) {
   return graph.add_constant(Tensor::of_ints(std::vector<int64_t>{number}).reshaped({}));
@@ -36,7 +32,7 @@ ValueId truth(Graph& graph, bool value) {
 
 class Settler {
  public:
-  explicit Settler(Graph& graph) : graph_(graph) {}
+  Settler(const OpSet& ops, Graph& graph) : ops_(ops), graph_(graph) {}
 
   void run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -60,8 +56,10 @@ class Settler {
   }
 
   void settle(Node& node) {
+    const OpSchema* row = ops_.find(node.op);
+    const bool makes_sequence = row && row->makes_sequence;
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (kind(node, i) != ValueKind::tensor && !among(node.op, makers) && !among(node.op, readers))
+      if (kind(node, i) != ValueKind::tensor && !makes_sequence && !reads_lists(node.op))
         throw Error(Code::unsupported, cat("input ", i, " is a sequence or an optional, which this op does not read"),
                     "it reads tensors: SequenceAt and OptionalGetElement make them of a sequence or an optional");
     OldNode old{graph_, node, node.opset};
@@ -70,7 +68,7 @@ class Settler {
     if (node.op == "OptionalGetElement") return get_element(old);
     if (node.op == "SequenceMap") return map_parts(old);
     if (node.op == "Loop") wrap_states(node);
-    if (among(node.op, makers)) mark(node, 0, ValueKind::sequence);
+    if (makes_sequence) mark(node, 0, ValueKind::sequence);
     if (node.op == "Identity") mark(node, 0, kind(node, 0));
     for (const auto& [name, body] : node.bodies)
       for (size_t k = 0, first = node.op == "Loop" ? 1 : 0;
@@ -190,6 +188,7 @@ class Settler {
     node.attributes = OldNode::with("carried", static_cast<int64_t>(states.size()));
   }
 
+  const OpSet& ops_;
   Graph& graph_;
   std::vector<Node> after_;  ///< nodes that follow the one at hand
 };
@@ -213,6 +212,6 @@ const onnx::TypeProto& tensor_type_of(const onnx::TypeProto& type) {
   return type.has_optional_type() ? tensor_type_of(type.optional_type().elem_type()) : type;
 }
 
-void settle_lists(Graph& graph) { Settler(graph).run(); }
+void settle_lists(const OpSet& ops, Graph& graph) { Settler(ops, graph).run(); }
 
 }  // namespace plait::onnx_import

@@ -1,6 +1,6 @@
 #pragma once
 // Sequences and optionals of the standard as lists (core/base/packed_list.h), and what each value is.
-#include "core/graph/graph.h"
+#include "core/graph/schema.h"
 
 namespace onnx {
 class TypeProto;
@@ -15,6 +15,6 @@ const onnx::TypeProto& tensor_type_of(const onnx::TypeProto& type);
 
 /// Determines the kind of each value of the sorted graph, writes optionals as lists of at most one, and SequenceMap as a Loop.
 /// Throws Error(unsupported) for an op that reads a list but takes tensors only.
-void settle_lists(Graph& graph);
+void settle_lists(const OpSet& ops, Graph& graph);
 
 }  // namespace plait::onnx_import

@@ -59,6 +59,7 @@ inline OpSet test_ops() {
   add("com.microsoft.SimplifiedLayerNormalization", "x scale", "y",
       {{"axis", "int", "-1"}, {"epsilon", "float", ""}});
   add("Scan", "x...", "y...", {{"body", "graph", "required"}, {"num_scan_inputs", "int", "required"}});
+  ops.add({.name = "SplitToSequence", .inputs = "input split?", .outputs = "sequence", .makes_sequence = true});
   ops.claim("Scan", 9, "");  // its row in core/ops/claims.cpp
   return ops;
 }

@@ -232,7 +232,9 @@ TEST(FirstForms, OfDropout) {
   size_t dropped = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     dropped += made[i] == 0 && x[i] != 0;
-    if (made[i] != 0) EXPECT_NEAR(made[i], 4 * x[i], 1e-5);
+    if (made[i] != 0) {
+      EXPECT_NEAR(made[i], 4 * x[i], 1e-5);
+    }
   }
   EXPECT_GT(dropped, 50u);
   EXPECT_LT(dropped, 100u);
