@@ -191,33 +191,45 @@ KernelStatus run_integer_conv(const KernelCall& call) {
   const int64_t k = conv.read * conv.taps;
   const CodeLoops& loops = code_loops(isa);
   auto codes = [](const TensorView& one) { return reinterpret_cast<const uint8_t*>(one.data); };
+  // By channel. Sums of 32 bits stay so with their bias if it is small enough.
   std::vector<float> scales;
-  for (int64_t channel = 0; state.quantized && channel < conv.w.shape[0]; ++channel)
+  std::vector<int32_t> w_zeros;
+  bool narrow = true;
+  for (int64_t channel = 0; channel < conv.w.shape[0]; ++channel) {
+    w_zeros.push_back(w_zero ? code_at(w_zero, w_zero->elements() == 1 ? 0 : channel) : 0);
+    if (!state.quantized) continue;
     scales.push_back(*call.inputs[1].as<float>() *
                      call.inputs[4].as<float>()[call.inputs[4].elements() == 1 ? 0 : channel] /
                      *call.inputs[6].as<float>());
-  // Writes the results of a channel's sums.
-  auto finish = [&](int64_t channel, int64_t count, const auto* sums, std::byte* to) {
+    constexpr int64_t most = int64_t{255} * 255;
+    narrow &= !bias || std::abs(int64_t{bias->as<int32_t>()[channel]}) + k * most <= INT32_MAX;
+  }
+  const int32_t* const shifts = bias ? bias->as<int32_t>() : nullptr;
+  const int32_t y_zero = state.quantized ? code_at(&call.inputs[7], 0) : 0;
+  // Writes the results of sums [channels, count]; those of channels are `pitch` apart.
+  auto finish = [&](int64_t first, int64_t channels, int64_t count, const auto* sums, std::byte* to, int64_t pitch) {
     if (!state.quantized) {
-      for (int64_t j = 0; j < count; ++j) reinterpret_cast<int32_t*>(to)[j] = static_cast<int32_t>(sums[j]);
+      for (int64_t channel = 0; channel < channels; ++channel)
+        for (int64_t j = 0; j < count; ++j)
+          reinterpret_cast<int32_t*>(to)[channel * pitch + j] = static_cast<int32_t>(sums[channel * count + j]);
       return;
     }
-    const float scale = scales[static_cast<size_t>(channel)];
-    const int64_t shift = bias ? bias->as<int32_t>()[channel] : 0;
-    const int32_t y_zero = code_at(&call.inputs[7], 0);
     auto store = [&](auto* own) {
-      constexpr int64_t most = int64_t{255} * 255;
+      const float* const of = scales.data() + first;
       if constexpr (sizeof(*sums) == 4)
-        if (std::abs(shift) + k * most <= INT32_MAX)
+        if (narrow)
           return codes_of(loops, own)
-              .requantize(sums, count, static_cast<int32_t>(shift), scale, static_cast<float>(y_zero), own);
-      store_codes(sums, count, shift, scale, y_zero, own);
+              .requantize(sums, channels, count, shifts ? shifts + first : nullptr, of, static_cast<float>(y_zero),
+                          own, pitch);
+      for (int64_t channel = 0; channel < channels; ++channel)
+        store_codes(sums + channel * count, count, shifts ? shifts[first + channel] : 0, of[channel], y_zero,
+                    own + channel * pitch);
     };
     if (y.dtype == DType::u8) store(reinterpret_cast<uint8_t*>(to));
     else store(reinterpret_cast<int8_t*>(to));
   };
   const int64_t size = y.elements() ? y.bytes() / y.elements() : 0;
-  auto zero_of = [&](int64_t channel) { return w_zero ? code_at(w_zero, w_zero->elements() == 1 ? 0 : channel) : 0; };
+  auto zero_of = [&](int64_t channel) { return w_zeros[static_cast<size_t>(channel)]; };
   if (conv.depthwise()) {
     const DepthwisePlan plan(conv);
     std::vector<StridedPlane> planes;
@@ -247,7 +259,8 @@ KernelStatus run_integer_conv(const KernelCall& call) {
                                         first * conv.out / conv.axes[0].out) *
                                            size;
         std::byte* results = reinterpret_cast<std::byte*>(own.sums);
-        if (state.quantized) finish(channel, (plane.places() + 15) / 16 * 16, own.sums, results = own.codes);
+        const int64_t places = (plane.places() + 15) / 16 * 16;
+        if (state.quantized) finish(channel, 1, places, own.sums, results = own.codes, places);
         const int64_t row = plane.row_length() * size;
         for (size_t i = 0; i < plane.row_places().size(); ++i)
           std::memcpy(to + static_cast<int64_t>(i) * row, results + plane.row_places()[i] * size,
@@ -265,6 +278,10 @@ KernelStatus run_integer_conv(const KernelCall& call) {
   const StridedPlane plane(conv.axes, 0, conv.axes[0].out);
   const std::vector<int64_t>& row_places = plane.row_places();
   const std::vector<int64_t> offsets = plane.tap_offsets();
+  std::vector<int64_t> read_from;  // by column of the weights: where the first window reads
+  if (!conv.pointwise)
+    for (int64_t channel = 0; channel < conv.read; ++channel)
+      for (const int64_t offset : offsets) read_from.push_back(channel * plan.plane_bytes + offset);
   auto* left = reinterpret_cast<int32_t*>(call.scratch.data());
   auto* planes = reinterpret_cast<uint8_t*>(call.scratch.data() + plan.left_bytes);
   bool left_zeros = false;
@@ -296,29 +313,30 @@ KernelStatus run_integer_conv(const KernelCall& call) {
     run_integer_product(
         call.pool, tiles, product, [&](int64_t row) { return zero_of(first + row); }, [&](int64_t) { return zero; },
         [&](int64_t row, int64_t j0, int64_t count, uint8_t* to) -> const uint8_t* {
-          if (!conv.pointwise)
-            return planes + row / conv.taps * plan.plane_bytes + offsets[static_cast<size_t>(row % conv.taps)] + j0;
+          if (!conv.pointwise) return planes + read_from[static_cast<size_t>(row)] + j0;
           const uint8_t* from = image + row * conv.in + j0;
           if (codes(conv.x) + conv.x.elements() - from >= tiles.columns) return from;
           return std::copy_n(from, count, to), to;
         },
-        [&](int64_t row, int64_t j0, int64_t count, const auto* sums) {
-          std::byte* const to = images + row * conv.out * size;
-          if (conv.pointwise && count == tiles.columns) return finish(first + row, count, sums, to + j0 * size);
-          std::byte results[4 * 64];
-          finish(first + row, tiles.columns, sums, results);
-          if (conv.pointwise) {
-            std::memcpy(to + j0 * size, results, static_cast<size_t>(count * size));
-            return;
-          }
+        [&](int64_t made, int64_t rows, int64_t j0, int64_t count, const auto* sums) {
+          std::byte* const to = images + made * conv.out * size;
+          if (conv.pointwise && count == tiles.columns)
+            return finish(first + made, rows, count, sums, to + j0 * size, conv.out);
+          std::byte results[4 * IntegerTiles::most_rows * IntegerTiles::most_columns];
+          finish(first + made, rows, tiles.columns, sums, results, tiles.columns);
+          // Results [begin, end) of the panel, from element `at` of each channel on.
+          const auto put = [&](int64_t at, int64_t begin, int64_t end) {
+            for (int64_t row = 0; row < rows; ++row)
+              std::memcpy(to + (row * conv.out + at) * size, results + (row * tiles.columns + begin) * size,
+                          static_cast<size_t>((end - begin) * size));
+          };
+          if (conv.pointwise) return put(j0, 0, count);
           auto own = std::upper_bound(row_places.begin(), row_places.end(), j0) - row_places.begin() - 1;
           for (; own < static_cast<std::ptrdiff_t>(row_places.size()); ++own) {
             const int64_t begin = row_places[static_cast<size_t>(own)];
             if (begin >= j0 + count) break;
             const int64_t from = std::max(begin, j0), end = std::min(begin + plane.row_length(), j0 + count);
-            if (from < end)
-              std::memcpy(to + (own * plane.row_length() + from - begin) * size, results + (from - j0) * size,
-                          static_cast<size_t>((end - from) * size));
+            if (from < end) put(own * plane.row_length() + from - begin, from - j0, end - j0);
           }
         });
   }

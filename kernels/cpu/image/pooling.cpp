@@ -1,4 +1,5 @@
 // MaxPool and AveragePool of f32, row by row, and their global forms.
+#include <algorithm>
 #include <limits>
 
 #include "kernels/cpu/image/register.h"
@@ -45,12 +46,11 @@ void divide(const std::vector<WindowAxis>& axes, const std::vector<std::vector<f
   }
 }
 
-template <Isa isa, bool mean>
-KernelStatus run(const KernelCall& call) {
+template <Isa isa>
+KernelStatus run_mean(const KernelCall& call) {
   const auto& state = *static_cast<const PoolState*>(call.state);
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   const std::vector<WindowAxis> axes = window_axes(x.shape, y.shape, state.windows.kernel, state.windows);
-  const WindowLoops& loops = window_loops(isa);
   const int64_t in = x.shape.elements(2, x.shape.rank()), out = y.shape.elements(2, y.shape.rank()),
                 width = axes.back().out;
   if (y.elements() == 0) return {};
@@ -63,17 +63,49 @@ KernelStatus run(const KernelCall& call) {
   share(call.pool, y.shape[0] * y.shape[1], y.elements() * taps, [&](int64_t plane, int) {
     const float* from = x.as<float>() + plane * in;
     float* to = y.as<float>() + plane * out;
-    std::fill_n(to, out, mean ? 0.0f : -std::numeric_limits<float>::infinity());
+    std::fill_n(to, out, 0.0f);
     for (int64_t row = 0; row < out / width; ++row)
       for (int64_t tap = 0; tap < taps; ++tap) {
         const WindowRow part = window_row(axes, row, tap, 0, width);
-        const int64_t count = part.end - part.begin;
-        if (count <= 0) continue;
-        float* results = to + row * width + part.begin;
-        if (mean) loops.add_scaled(from + part.from, part.step, 1, results, count);
-        else loops.greater(from + part.from, part.step, results, count);
+        if (part.begin < part.end)
+          window_loops(isa).add_scaled(from + part.from, part.step, 1, to + row * width + part.begin,
+                                       part.end - part.begin);
       }
-    if (mean) divide(axes, counts, to, out);
+    divide(axes, counts, to, out);
+  });
+  return {};
+}
+
+/// First the greatest of each column of a row of windows, over the taps of all axes but the last; then of the columns of each window.
+template <Isa isa>
+KernelStatus run_max(const KernelCall& call) {
+  const auto& state = *static_cast<const PoolState*>(call.state);
+  const TensorView &x = call.inputs[0], &y = call.outputs[0];
+  std::vector<WindowAxis> axes = window_axes(x.shape, y.shape, state.windows.kernel, state.windows);
+  if (y.elements() == 0) return {};
+  const std::vector<WindowAxis> along{axes.back()};
+  const int64_t in = x.shape.elements(2, x.shape.rank()), out = y.shape.elements(2, y.shape.rank()),
+                width = along[0].out, columns = along[0].in;
+  axes.back() = {columns, columns, 1, 1, 1, 0, 0};
+  int64_t taps = 1;
+  for (const WindowAxis& axis : axes) taps *= axis.kernel;
+  const int64_t work = y.elements() / width * (taps * columns + along[0].kernel * width);
+  share(call.pool, y.shape[0] * y.shape[1], work, [&](int64_t plane, int) {
+    constexpr float least = -std::numeric_limits<float>::infinity();
+    const auto put = [](const float* from, const WindowRow& part, float* to) {
+      if (part.begin < part.end)
+        window_loops(isa).greater(from + part.from, part.step, to + part.begin, part.end - part.begin);
+    };
+    const float* from = x.as<float>() + plane * in;
+    float* to = y.as<float>() + plane * out;
+    std::fill_n(to, out, least);
+    std::vector<float> greatest(static_cast<size_t>(columns));
+    for (int64_t row = 0; row < out / width; ++row) {
+      std::ranges::fill(greatest, least);
+      for (int64_t tap = 0; tap < taps; ++tap) put(from, window_row(axes, row, tap, 0, columns), greatest.data());
+      for (int64_t tap = 0; tap < along[0].kernel; ++tap)
+        put(greatest.data(), window_row(along, 0, tap, 0, width), to + row * width);
+    }
   });
   return {};
 }
@@ -106,9 +138,9 @@ KernelStatus run_global_max(const KernelCall& call) {
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
-             {.op = "MaxPool", .dtypes = "f32", .accepts = accepts, .prepare = prepare, .run = run<isa, false>});
+             {.op = "MaxPool", .dtypes = "f32", .accepts = accepts, .prepare = prepare, .run = run_max<isa>});
   add_kernel(table, isa,
-             {.op = "AveragePool", .dtypes = "f32", .accepts = accepts, .prepare = prepare, .run = run<isa, true>});
+             {.op = "AveragePool", .dtypes = "f32", .accepts = accepts, .prepare = prepare, .run = run_mean<isa>});
   add_kernel(table, isa, {.op = "GlobalAveragePool", .dtypes = "f32", .accepts = accepts, .run = run_global<isa>});
   add_kernel(table, isa, {.op = "GlobalMaxPool", .dtypes = "f32", .accepts = accepts, .run = run_global_max});
 }

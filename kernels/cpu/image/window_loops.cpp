@@ -15,6 +15,11 @@ namespace HWY_NAMESPACE {
 /// The n <= L elements from x on, `step` apart.
 HWY_INLINE V strided(const float* x, int64_t step, int64_t n) {
   if (step == 1) return load_up_to<AsF32>(bytes(x), n);
+  if (step == 2 && n > L) {  // with a further one, whole vectors are there
+    V even, odd;
+    hn::LoadInterleaved2(df, x, even, odd);
+    return even;
+  }
   HWY_ALIGN float gathered[L] = {};
   for (int64_t i = 0; i < n && i < L; ++i) gathered[i] = x[i * step];
   return hn::Load(df, gathered);

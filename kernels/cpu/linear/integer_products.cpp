@@ -165,8 +165,9 @@ KernelStatus multiply_codes(const KernelCall& call, size_t b_at, size_t a_zero_a
           if (codes(b) + b.elements() - from >= tiles.columns) return from;
           return std::copy_n(from, count, to), to;
         },
-        [&](int64_t row, int64_t j0, int64_t count, const auto* sums) {
-          finish(row % rows, (i * n.m + row) * n.n + j0, j0, count, sums);
+        [&](int64_t first, int64_t made, int64_t j0, int64_t count, const auto* sums) {
+          for (int64_t row = first; row < first + made; ++row, sums += tiles.columns)
+            finish(row % rows, (i * n.m + row) * n.n + j0, j0, count, sums);
         });
   }
   return {};

@@ -72,7 +72,8 @@ struct IntegerProduct {
 };
 
 /// `left_zero(row)` and `right_zero(column)` are of codes; `right(row, j0, count, to)` is what pack_right_panel takes, `count` codes being
-/// there; `finish(row, j0, count, sums)` takes sums of y, i32 or, of many steps, i64, once each. All are called by any worker.
+/// there; `finish(first, rows, j0, count, sums)` takes sums [rows, tiles.columns] of y, i32 or, of many steps, i64, once each. All are
+/// called by any worker.
 template <class LeftZero, class RightZero, class Right, class Finish>
 void run_integer_product(ThreadPool& pool, const IntegerTiles& tiles, const IntegerProduct& own, LeftZero left_zero,
                          RightZero right_zero, Right right, Finish finish) {
@@ -117,8 +118,8 @@ void run_integer_product(ThreadPool& pool, const IntegerTiles& tiles, const Inte
             int32_t* const line = sums + i * tiles.columns;
             if (right_zeros || zero != 0)
               tiles.correct(zero, right_sums, zeros, row_sums[i] - static_cast<int32_t>(own.k) * zero, line);
-            finish(first + i, j0, count, static_cast<const int32_t*>(line));
           }
+          finish(first, rows, j0, count, static_cast<const int32_t*>(sums));
           continue;
         }
         std::fill_n(wide, tiles.rows * tiles.columns, int64_t{0});
@@ -131,8 +132,8 @@ void run_integer_product(ThreadPool& pool, const IntegerTiles& tiles, const Inte
           int64_t* const line = wide + i * tiles.columns;
           for (int64_t j = 0; j < count; ++j)
             line[j] -= (zero != 0 ? zero * right_sums[j] : 0) + zeros[j] * (row_sums[i] - own.k * zero);
-          finish(first + i, j0, count, static_cast<const int64_t*>(line));
         }
+        finish(first, rows, j0, count, static_cast<const int64_t*>(wide));
       }
     }
   });

@@ -10,6 +10,7 @@ namespace plait::cpu {
 /// Numbers as products take them: two of 16 bits in a unit of 4 bytes, codes as they are; or four of 8 bits, signed on the left and
 /// unsigned on the right (VNNI), where codes of the other kind have their upper bit turned.
 struct IntegerTiles {
+  static constexpr int64_t most_rows = 32, most_columns = 32;
   int64_t rows, columns;  ///< of a tile
   int64_t depth;          ///< numbers of a unit
   int64_t steps_grain;    ///< units of a row are a multiple of this

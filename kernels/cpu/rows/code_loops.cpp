@@ -48,7 +48,8 @@ bool quantize(const float* x, int64_t n, float scale, float zero, Code* y) {
   bool odd = false;
   const V by = hn::Set(df, scale);
   for (int64_t i = 0; i < n; i += L) {
-    const V value = hn::Div(load_up_to<AsF32>(bytes(x + i), n - i), by);
+    V value = load_up_to<AsF32>(bytes(x + i), n - i);
+    if (scale != 1) value = hn::Div(value, by);
     if (HWY_UNLIKELY(!hn::AllFalse(df, hn::And(hn::IsNaN(value), hn::FirstN(df, static_cast<size_t>(n - i))))))
       odd = true;
     store_rounded(value, zero, y + i, n - i);
@@ -81,11 +82,14 @@ void range(const float* x, int64_t n, float& low, float& high) {
 }
 
 template <class Code>
-void requantize(const int32_t* sums, int64_t n, int32_t bias, float scale, float zero, Code* y) {
-  for (int64_t i = 0; i < n; i += L) {
-    const I sum = load_part(di, sums + i, n - i);
-    store_rounded(hn::Mul(hn::ConvertTo(df, hn::Add(sum, hn::Set(di, bias))), hn::Set(df, scale)), zero, y + i,
-                  n - i);
+void requantize(const int32_t* sums, int64_t rows, int64_t n, const int32_t* biases, const float* scales, float zero,
+                Code* y, int64_t pitch) {
+  for (int64_t row = 0; row < rows; ++row, sums += n, y += pitch) {
+    const I bias = hn::Set(di, biases ? biases[row] : 0);
+    const V scale = hn::Set(df, scales[row]);
+    for (int64_t i = 0; i < n; i += L)
+      store_rounded(hn::Mul(hn::ConvertTo(df, hn::Add(load_part(di, sums + i, n - i), bias)), scale), zero, y + i,
+                    n - i);
   }
 }
 

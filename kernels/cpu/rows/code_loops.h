@@ -11,8 +11,10 @@ template <class Code>
 struct CodesOf {
   /// y = round(x / scale) + zero. False if a quotient is NaN; then its code is any.
   bool (*quantize)(const float* x, int64_t n, float scale, float zero, Code* y);
-  /// y = round((sum + bias) scale) + zero; no sum with its bias may leave i32.
-  void (*requantize)(const int32_t* sums, int64_t n, int32_t bias, float scale, float zero, Code* y);
+  /// Row by row of sums [rows, n]: y = round((sum + bias) scale) + zero, with a bias (null: 0) and a scale for each row; rows of y are
+  /// `pitch` apart. No sum with its bias may leave i32.
+  void (*requantize)(const int32_t* sums, int64_t rows, int64_t n, const int32_t* biases, const float* scales,
+                     float zero, Code* y, int64_t pitch);
   /// y = (x - zero) scale.
   void (*dequantize)(const Code* x, int64_t n, float scale, float zero, float* y);
   /// y = x - zero.

@@ -54,9 +54,10 @@ StepsPlan::StepsPlan(const NodeInfo& node, size_t registers)
   steps = parse_steps(texts ? *texts : std::vector<std::string>(), registers);
   // A result's tile is free once the last step that reads it has begun: loops work in place.
   std::vector<size_t> last_use(registers + steps.size(), 0);
+  readers.resize(registers + steps.size());
   for (size_t s = 0; s < steps.size(); ++s)
     for (int id : {steps[s].a, steps[s].b})
-      if (id >= 0) last_use[static_cast<size_t>(id)] = s;
+      if (id >= 0) last_use[static_cast<size_t>(id)] = s, ++readers[static_cast<size_t>(id)];
   std::vector<int> free;
   for (size_t s = 0; s < steps.size(); ++s) {
     for (int id : {steps[s].a, steps[s].b == steps[s].a ? -1 : steps[s].b})
@@ -78,6 +79,33 @@ StepsRun::StepsRun(const StepsPlan& plan, std::span<const TensorView> operands, 
       grain_ = step_tile / operand.period * operand.period;
       break;
     }
+  read_scaled();
+}
+
+void StepsRun::read_scaled() {
+  read_by_.assign(plan_.steps.size(), -1);
+  const auto number = [&](int id) -> const float* {
+    if (id < 0 || id >= static_cast<int>(operands_.size())) return nullptr;
+    const Operand& operand = operands_[static_cast<size_t>(id)];
+    return operand.period == 1 && operand.tensor.dtype == DType::f32 ? operand.tensor.as<float>() : nullptr;
+  };
+  for (size_t k = 0; k < operands_.size(); ++k) {
+    Operand& operand = operands_[k];
+    if (operand.tensor.dtype != DType::u8 && operand.tensor.dtype != DType::i8) continue;
+    auto at = static_cast<int>(k);
+    bool scaled = false;
+    for (size_t s = 0; s + 1 < plan_.steps.size() && plan_.readers[static_cast<size_t>(at)] == 1; ++s) {
+      const ElementwiseStep& step = plan_.steps[s];
+      if (step.a != at && step.b != at) continue;
+      const float* by = number(step.a == at ? step.b : step.a);
+      const bool subtracts = step.op == StepOp::sub && step.a == at && at == static_cast<int>(k);
+      if (!by || !(subtracts || (step.op == StepOp::mul && !scaled))) break;
+      (subtracts ? operand.zero : operand.scale) = *by;
+      scaled = !subtracts;
+      read_by_[s] = static_cast<int>(k);
+      at = static_cast<int>(plan_.operands + s);
+    }
+  }
 }
 
 int32_t StepsRun::misfit(std::span<const TensorView> operands, const Shape& y) {
@@ -113,16 +141,18 @@ StepsRun::Operand StepsRun::operand_of(const TensorView& operand, const Shape& y
   return out;
 }
 
-void StepsRun::load(const TensorView& tensor, int64_t at, int64_t n, float* to) const {
-  if (tensor.dtype == DType::u8) codes_.u8.dequantize(tensor.as<uint8_t>() + at, n, 1, 0, to);
-  else if (tensor.dtype == DType::i8) codes_.i8.dequantize(tensor.as<int8_t>() + at, n, 1, 0, to);
+void StepsRun::load(const Operand& operand, int64_t at, int64_t n, float* to) const {
+  const TensorView& tensor = operand.tensor;
+  if (tensor.dtype == DType::u8) codes_.u8.dequantize(tensor.as<uint8_t>() + at, n, operand.scale, operand.zero, to);
+  else if (tensor.dtype == DType::i8)
+    codes_.i8.dequantize(tensor.as<int8_t>() + at, n, operand.scale, operand.zero, to);
   else if (tensor.dtype == DType::i32) codes_.convert(tensor.as<int32_t>() + at, n, to);
   else std::memcpy(to, tensor.as<float>() + at, static_cast<size_t>(n) * sizeof(float));
 }
 
-bool StepsRun::store_codes(const float* from, int64_t at, int64_t n) const {
-  return y_.dtype == DType::u8 ? codes_.u8.quantize(from, n, 1, plan_.zero, y_.as<uint8_t>() + at)
-                               : codes_.i8.quantize(from, n, 1, plan_.zero, y_.as<int8_t>() + at);
+bool StepsRun::store_codes(const float* from, float scale, int64_t at, int64_t n) const {
+  return y_.dtype == DType::u8 ? codes_.u8.quantize(from, n, scale, plan_.zero, y_.as<uint8_t>() + at)
+                               : codes_.i8.quantize(from, n, scale, plan_.zero, y_.as<int8_t>() + at);
 }
 
 /// Elements [begin, begin + n) of y's, as the operand repeats.
@@ -130,7 +160,7 @@ void StepsRun::fill(const Operand& operand, int64_t begin, int64_t n, float* to)
   if (operand.period) {
     for (int64_t i = 0, at = begin % operand.period; i < n; at = 0) {
       const int64_t count = std::min(n - i, operand.period - at);
-      load(operand.tensor, at, count, to + i);
+      load(operand, at, count, to + i);
       i += count;
     }
     return;
@@ -143,7 +173,7 @@ void StepsRun::fill(const Operand& operand, int64_t begin, int64_t n, float* to)
       at += row % operand.sizes[axis] * operand.steps[axis];
       row /= operand.sizes[axis];
     }
-    load(operand.tensor, at, operand.steps[0] ? count : 1, to + i);
+    load(operand, at, operand.steps[0] ? count : 1, to + i);
     if (!operand.steps[0]) std::fill_n(to + i + 1, count - 1, to[i]);
     i += count;
   }
@@ -177,11 +207,21 @@ int64_t StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
         registers[k] = {to, 1};
       }
     }
+    const float* uncoded = numbers;
+    float scale = 1;
     for (size_t s = 0; s < plan_.steps.size(); ++s) {
       const ElementwiseStep& step = plan_.steps[s];
       const bool last = s + 1 == plan_.steps.size();
+      if (read_by_[s] >= 0) {
+        registers[plan_.operands + s] = registers[read_by_[s]];
+        continue;
+      }
       float* to = !last ? tiles + plan_.tiles[s] * step_tile : plan_.coded ? numbers : y_.as<float>() + i;
       const Register& a = registers[step.a];
+      if (last && plan_.coded && step.op == StepOp::div && a.step && !registers[step.b].step) {
+        uncoded = a.data, scale = *registers[step.b].data;  // what makes codes divides
+        break;
+      }
       if (is_binary(step.op)) {
         const Register& b = registers[step.b];
         // Both scalars: one number, which later steps read as an array.
@@ -194,8 +234,8 @@ int64_t StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
       }
       registers[plan_.operands + s] = {to, 1};
     }
-    if (plan_.coded && !store_codes(numbers, i, n))
-      return i + (std::find_if(numbers, numbers + n, [](float x) { return std::isnan(x); }) - numbers);
+    if (plan_.coded && !store_codes(uncoded, scale, i, n))
+      return i + (std::find_if(uncoded, uncoded + n, [&](float x) { return std::isnan(x / scale); }) - uncoded);
     i += n;
   }
   return -1;

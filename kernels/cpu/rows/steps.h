@@ -20,7 +20,8 @@ struct StepsPlan {
   bool empty() const { return steps.empty(); }
 
   std::vector<ElementwiseStep> steps;
-  std::vector<int> tiles;  ///< by step: the number of its tile; the last step writes to the result
+  std::vector<int> tiles;    ///< by step: the number of its tile; the last step writes to the result
+  std::vector<int> readers;  ///< by register: how many steps read it
   int tile_count = 0;
   size_t operands = 0;
   bool coded = false;  ///< results are codes, of this zero point
@@ -56,18 +57,22 @@ class StepsRun {
     int64_t period = 0;  ///< repeats after so many elements; 1: a scalar, 0: by `sizes`
     int rank = 0;        ///< merged dims of y
     int64_t sizes[Shape::max_rank] = {}, steps[Shape::max_rank] = {};  ///< steps through the operand
+    float zero = 0, scale = 1;                                         ///< codes are read as (code - zero) scale
   };
   static Operand operand_of(const TensorView& operand, const Shape& y);
   void fill(const Operand& operand, int64_t begin, int64_t n, float* to) const;
   /// Elements [at, at + n) of the operand, as f32.
-  void load(const TensorView& tensor, int64_t at, int64_t n, float* to) const;
-  bool store_codes(const float* from, int64_t at, int64_t n) const;
+  void load(const Operand& operand, int64_t at, int64_t n, float* to) const;
+  /// Steps that only subtract a number from codes, or multiply them by one, become part of how the codes are read.
+  void read_scaled();
+  bool store_codes(const float* from, float scale, int64_t at, int64_t n) const;
 
   const StepsPlan& plan_;
   const ElementwiseLoops& loops_;
   const CodeLoops& codes_;
   TensorView y_;
   std::vector<Operand> operands_;
+  std::vector<int> read_by_;  ///< by step: the operand whose codes are read as its result; -1: it runs
   int64_t grain_ = step_tile;
 };
 

@@ -181,16 +181,44 @@ TEST(CpuElementwise, ReadsIntegersAndMakesCodes) {
       }
 }
 
+/// Zero points and scales of operands and results, which are applied as codes are read and made, and steps that only look like them. All
+/// numbers are exact.
+TEST(CpuElementwise, ScalesCodes) {
+  for (const Shape& own : {Shape{3, 5, 300}, Shape{300}, Shape{}})
+    for (DType to : {DType::u8, DType::i8, DType::f32})
+      for (const Texts& steps :
+           {Texts{"Sub 0 3", "Mul 5 4", "Sub 1 3", "Mul 2 4", "Mul 4 7", "Add 6 9", "Add 10 8", "Relu 11",
+                  "Div 12 4"},
+            Texts{"Mul 0 4", "Sub 5 3", "Add 6 1"}, Texts{"Sub 0 3", "Mul 5 4", "Mul 6 4", "Add 7 1"},
+            Texts{"Sub 0 3", "Add 5 0"}, Texts{"Sub 3 0", "Add 5 1"}, Texts{"Sub 1 3"}, Texts{"Mul 1 4"},
+            Texts{"Sub 0 3", "Sub 5 3", "Mul 6 1"}, Texts{"Mul 1 4", "Mul 5 5", "Div 6 4"}, Texts{"Div 4 1"},
+            Texts{"Div 1 4"}, Texts{"Sub 1 3", "Div 5 4"}, Texts{"Add 1 0", "Div 4 4", "Mul 5 6"}}) {
+        SCOPED_TRACE(cat(own.text(), " ", dtype_name(to), " ", steps.front(), " ... ", steps.back()));
+        const Shape y{3, 5, 300};
+        Tensor odd = random_tensor(DType::i8, y, 2, -128, 128);  // no quotient by 0
+        for (int64_t i = 0; i < odd.elements(); ++i) odd.as<int8_t>()[i] |= 1;
+        const std::vector<Tensor> inputs{random_tensor(DType::u8, own, 1, 0, 256), odd,
+                                         random_tensor(DType::i32, own, 3, -100, 100), tensor(DType::f32, {}, {7}),
+                                         tensor(DType::f32, {}, {0.25})};
+        Attributes how = attributes({{"steps", steps}});
+        if (to != DType::f32)
+          how.set("to", static_cast<int64_t>(to)), how.set("zero", int64_t{to == DType::u8 ? 100 : -3});
+        expect_reference("plait.Elementwise", how, inputs, {{to, y}}, 0, 0, 2);
+      }
+}
+
 TEST(CpuElementwise, NamesTheResultThatIsNotANumber) {
   Tensor x = random_tensor(DType::f32, {1300}, 1);
   x.as<float>()[1100] = NAN;
-  const Attributes how = attributes({{"steps", Texts{"Neg 0"}}, {"to", static_cast<int64_t>(DType::i8)}});
-  for (const std::string& isa : {std::string("reference"), std::string("avx2"), std::string("avx512")}) {
-    KernelStatus status;
-    run_op(kernels(), "plait.Elementwise", how, {x}, {{DType::i8, {1300}}}, 2, &status, isa);
-    EXPECT_EQ(status.code, KernelCode::not_a_number) << isa;
-    EXPECT_EQ(status.value, 1100) << isa;
-  }
+  for (const char* step : {"Neg 0", "Div 0 1"})
+    for (const std::string& isa : {std::string("reference"), std::string("avx2"), std::string("avx512")}) {
+      const Attributes how = attributes({{"steps", Texts{step}}, {"to", static_cast<int64_t>(DType::i8)}});
+      KernelStatus status;
+      run_op(kernels(), "plait.Elementwise", how, {x, tensor(DType::f32, {}, {0.5})}, {{DType::i8, {1300}}}, 2,
+             &status, isa);
+      EXPECT_EQ(status.code, KernelCode::not_a_number) << isa;
+      EXPECT_EQ(status.value, 1100) << isa;
+    }
 }
 
 TEST(ElementwiseSteps, RefusesWhatIsNotThere) {

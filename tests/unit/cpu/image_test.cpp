@@ -114,6 +114,23 @@ TEST(CpuPool, HandsOnNaN) {
   Attributes attributes;
   attributes.set("kernel_shape", Ints{2, 2});
   expect_reference("MaxPool", attributes, {x}, {{DType::f32, {1, 1, 5, 39}}}, 0, 0);
+  attributes.set("strides", Ints{2, 2});
+  expect_reference("MaxPool", attributes, {x}, {{DType::f32, {1, 1, 3, 20}}}, 0, 0);
+}
+
+/// Rows of more than a vector, whose last one ends with the image, or before.
+TEST(CpuPool, OfEverySecondColumnEqualsReference) {
+  for (int64_t width : {63, 64, 65, 66, 67, 97, 130}) {
+    SCOPED_TRACE(width);
+    for (int64_t pad : {0, 1}) {
+      Attributes attributes;
+      attributes.set("kernel_shape", Ints{3, 3}), attributes.set("strides", Ints{2, 2});
+      attributes.set("pads", Ints(4, pad));
+      for (const char* op : {"MaxPool", "AveragePool"})
+        expect_reference(op, attributes, {random_tensor(DType::f32, {1, 2, 9, width}, 1)},
+                         {{DType::f32, {1, 2, (6 + 2 * pad) / 2 + 1, (width - 3 + 2 * pad) / 2 + 1}}}, 1e-5, 1e-6, 2);
+    }
+  }
 }
 
 TEST(CpuPool, MeansOfChannelsEqualReference) {
