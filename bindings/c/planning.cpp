@@ -61,7 +61,8 @@ DType work_of(const Settings& settings, const Machine& machine) {
 PlanLimits limits_of(const Settings& settings) {
   PlanLimits out;
   out.ranks = settings.integer("ranks");
-  if (settings.has("mesh") && !settings.text("mesh").empty()) {
+  const bool searches = !settings.has("mesh") || settings.text("mesh").empty() || settings.text("mesh") == "auto";
+  if (!searches) {
     const Mesh mesh = Mesh::parse(settings.text("mesh"));
     out.pipeline = mesh.blocks(mesh.parts("pipeline"));
     out.data = mesh.blocks(mesh.parts("data"));
@@ -76,11 +77,24 @@ PlanLimits limits_of(const Settings& settings) {
   if (settings.has("seats") && !settings.text("seats").empty())
     for (const auto& of : parse_seat_widths(settings.text("seats")))
       out.seats.push_back(static_cast<int64_t>(of.size()));
-  if (!out.pipeline && !out.seats.empty()) out.pipeline = std::accumulate(out.seats.begin(), out.seats.end(), int64_t{0});
+  if (const int64_t seats = std::accumulate(out.seats.begin(), out.seats.end(), int64_t{0}); seats) {
+    if (out.pipeline.value_or(seats) != seats || out.ranks % seats)
+      throw Error(Code::invalid_argument,
+                  cat("option seats is ", settings.text("seats"), ", which are ", seats, " pipeline ranks, and ",
+                      out.pipeline ? cat("the mesh has ", *out.pipeline) : cat("option ranks is ", out.ranks)));
+    out.pipeline = seats;
+  }
   if (settings.has("micro_batch") && settings.integer("micro_batch"))
     out.micro_batch = settings.integer("micro_batch");
   if (settings.has("micro_batches") && settings.integer("micro_batches"))
     out.micro_batches = settings.integer("micro_batches");
+  for (const char* key : {"pipeline", "micro_batches", "stages"})
+    if (!searches && *out.pipeline == 1 && settings.has(key) && settings.text(key) != "0" &&
+        settings.text(key) != "auto")
+      throw Error(Code::invalid_argument,
+                  cat("option ", key, " is ", settings.text(key), ", and the mesh ", quote(settings.text("mesh")),
+                      " has no pipeline ranks"),
+                  cat("leave out ", key, ", or give the mesh an axis pipeline"));
   out.seeds = settings.texts("seeds");
   if (settings.has("zero")) out.zero = static_cast<int>(settings.integer("zero"));
   if (settings.has("recompute") && settings.text("recompute") != "auto")
@@ -118,7 +132,10 @@ Json options_json(const Plan& plan, const PlanTask& task) {
   out["micro_batch"] = plan.micro_batch;
   if (plan.data > 1) out["zero"] = plan.zero;
   out["recompute"] = recomputes[static_cast<size_t>(plan.recompute)];
+  // Left out, seeds would be searched.
+  const DecoderShape& shape = task.decoder.shape;
   if (!plan.seeds.empty()) out["seeds"] = plan.seeds;
+  else if (!task.decoder.graph && (plan.tensor > 1 || shape.experts)) out["seeds"] = {"tensor"};
   if (task.training.lora.rank) out["lora"] = task.training.lora.rank;
   return out;
 }
@@ -127,15 +144,17 @@ Json memory_json(const StepPrice& price) {
   Json out = Json::array();
   for (size_t i = 0; i < price.memory.size(); ++i) {
     const PlannedBytes& one = price.memory[i];
-    const auto bytes = [](double value) { return static_cast<int64_t>(value); };
-    out.push_back({{"pipeline", i},
-                   {"weights", bytes(one.weights)},
-                   {"gradients", bytes(one.gradients)},
-                   {"optimizer", bytes(one.optimizer)},
-                   {"section", bytes(one.arena)},
-                   {"slots", bytes(one.slots)},
-                   {"messages", bytes(one.messages)},
-                   {"total", bytes(one.total())}});
+    Json& row = out.emplace_back(Json::object());
+    row["pipeline"] = i;
+    int64_t total = 0;  // of whole bytes, which shares of sizes that ranks do not divide are not
+    for (const auto& [kind, value] : {std::pair("weights", one.weights), std::pair("gradients", one.gradients),
+                                      std::pair("optimizer", one.optimizer), std::pair("section", one.arena),
+                                      std::pair("slots", one.slots), std::pair("messages", one.messages)}) {
+      const auto bytes = static_cast<int64_t>(value);
+      row[kind] = bytes;
+      total += bytes;
+    }
+    row["total"] = total;
   }
   return out;
 }
@@ -197,9 +216,16 @@ Json result_json(const SearchResult& found, const PlanTask& task, int64_t parame
 
 /// "batch=1,prompt=512,context=4096"
 GenerationLoad load_of(const Settings& settings, const Machine& machine) {
-  GenerationLoad out{.ranks = settings.integer("ranks"), .prompt = 512};
+  for (const char* key : {"pipeline", "zero", "recompute", "micro_batch", "micro_batches", "seats"})
+    if (settings.has(key))
+      throw Error(Code::invalid_argument, cat("option ", key, " is given, and so is generate"),
+                  cat(key, " belongs to training: leave out one of them"));
+  const PlanLimits limits = limits_of(settings);
+  GenerationLoad out{.ranks = limits.ranks, .prompt = 512};
+  out.pipeline = limits.pipeline, out.data = limits.data, out.tensor = limits.tensor;
   out.memory_bytes = settings.has("memory_bytes") ? static_cast<double>(settings.integer("memory_bytes"))
                                                   : 0.95 * machine.device.memory_bytes;
+  constexpr int64_t most = 1 << 24;
   for (const std::string& part : split(settings.text("generate"), ',')) {
     const size_t at = std::min(part.find('='), part.size());
     const std::string name = part.substr(0, at);
@@ -209,11 +235,15 @@ GenerationLoad load_of(const Settings& settings, const Machine& machine) {
                         : name == "context" ? &out.context
                                             : nullptr;
     if (!to || !parse_int(std::string_view(part).substr(std::min(at + 1, part.size())), value) || value < 1 ||
-        value > 1 << 24)
-      throw Error(Code::invalid_argument,
-                  cat("option generate has ", quote(part), ", expected batch=N, prompt=N or context=N"));
+        value > most)
+      throw Error(Code::invalid_argument, cat("option generate has ", quote(part),
+                                              ", expected batch=N, prompt=N or context=N, of 1 to ", most));
     *to = value;
   }
+  if (out.context && out.context < out.prompt)
+    throw Error(Code::invalid_argument,
+                cat("option generate has a context of ", out.context, " tokens, and a prompt of ", out.prompt),
+                "the context holds the prompt and what is generated: give more, or leave it out");
   return out;
 }
 
@@ -385,7 +415,12 @@ Settings searched(const Settings& settings, int64_t ranks, bool trains) {
   return out;
 }
 
-std::string milliseconds(double seconds) { return cat(std::round(seconds * 1e4) / 10, " ms"); }
+/// Three digits.
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
+  return text;
+}
 
 }  // namespace
 
@@ -406,6 +441,8 @@ Settings with_chosen_plan(ModelObject& model, const Settings& settings, WorldObj
     try {
       Json found = plan_model(model, searched(settings, ranks, trains), machine, progress);
       const std::string mesh = found.at("options").value("mesh", "");
+      // One request at a time is not faster with replicas, whatever was measured.
+      if (!trains && !best.is_null() && mesh.find("data=") != std::string::npos) continue;
       seen.push_back(cat(mesh.empty() ? "one rank" : mesh, " ", milliseconds(found.at(measure).get<double>())));
       if (best.is_null() || found.at(measure).get<double>() < best.at(measure).get<double>()) best = std::move(found);
     } catch (const Error& error) {  // so many ranks have no plan

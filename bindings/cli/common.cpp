@@ -107,6 +107,18 @@ plait_api::World open_world(const ModelArguments& arguments, const OptionSets& o
   return {};
 }
 
+void print_log(const plait_api::Model& model) {
+  while (true) {
+    plait_log_level level{};
+    plait_tensor* text = nullptr;
+    plait_api::check(plait_log_next(model.get(), &level, &text));
+    if (!text) return;
+    const std::string line = plait_api::Tensor(text).text();
+    if (level == PLAIT_LOG_WARNING) std::fprintf(stderr, "plait: warning: %s\n", line.c_str());
+    else if (line.starts_with("mesh auto: ")) std::fprintf(stderr, "plait: %s\n", line.c_str());  // was asked for
+  }
+}
+
 std::vector<nlohmann::json> option_rows(const std::string& kind) {
   std::vector<nlohmann::json> out;
   for (const auto& row : nlohmann::json::parse(plait_api::tensor(plait_options_describe).text())) {

@@ -23,6 +23,9 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
 /// Sets a user's option. Throws UsageError if it is invalid.
 void set_option(plait_api::Options& options, const std::string& key, const std::string& value);
 
+/// Prints warnings of the model's log, and what was chosen for the mesh auto, to stderr.
+void print_log(const plait_api::Model& model);
+
 /// The world of the processes that mpirun started, if any; otherwise empty. On ranks other than 0 a command only serves.
 /// Throws UsageError for several processes without a mesh.
 plait_api::World open_world(const ModelArguments& arguments, const OptionSets& options);

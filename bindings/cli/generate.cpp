@@ -215,6 +215,7 @@ int generate(const GenerateArguments& arguments) {
   plait_api::Generator generator = make_on<plait_api::Generator>(world, model, options.rest);
   // The tokenizer loads in parallel to the weights, or later for prompts of ids.
   if (!load(generator) || !load(model)) return exit_interrupted;
+  print_log(model);
   timings.load_s = seconds_since(timings.start);
 
   plait_api::Options of_request;

@@ -106,6 +106,7 @@ int inspect(const InspectArguments& arguments) {
     answer(model.dump(arguments.dump));
   } else {
     std::string info = model.info();
+    print_log(model);
     if (!arguments.html.empty()) write_file(arguments.html, model_page(Json::parse(info), arguments.model));
     answer(arguments.json ? info + "\n" : facts_table(Json::parse(info)));
   }

@@ -92,6 +92,7 @@ int run_graph(const RunArguments& arguments) {
   for (const auto& [key, value] : arguments.session) options.rest.set(key, value);
   plait_api::Model model(arguments.model, options.model);
   plait_api::Session session(model, options.rest);
+  print_log(model);
   std::vector<plait_api::Tensor> tensors;
   const std::vector<plait_operand> given = session.inputs(), made = session.outputs();
   for (const auto& [name, file] : in_files) tensors.push_back(read_operand(operand_of(given, name), name, file));

@@ -96,15 +96,4 @@ void TrainProgress::print(const plait_step& step) {
   shown_ = Clock::now();
 }
 
-void print_log(const plait_api::Model& model) {
-  while (true) {
-    plait_log_level level{};
-    plait_tensor* text = nullptr;
-    plait_api::check(plait_log_next(model.get(), &level, &text));
-    if (!text) return;
-    const std::string line = plait_api::Tensor(text).text();
-    if (level == PLAIT_LOG_WARNING) std::fprintf(stderr, "plait: warning: %s\n", line.c_str());
-  }
-}
-
 }  // namespace plait::cli

@@ -29,7 +29,4 @@ class TrainProgress {
   size_t width_ = 0;  ///< of the terminal's line so far
 };
 
-/// Prints the model's log to stderr.
-void print_log(const plait_api::Model& model);
-
 }  // namespace plait::cli

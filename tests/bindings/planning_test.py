@@ -71,7 +71,7 @@ class Planning(command_line.CommandLine):
         held = [[rank[kind] for kind in ("weights", "gradients", "optimizer")] for rank in plan["memory"]]
         self.assertEqual(held[0], held[1])
         self.assertEqual(held[0], held[2])
-        self.error(*words, "--seats", "3:1", "--mesh", "pipeline=3", names=["a seat on rank 3 of 3"])
+        self.error(*words, "--seats", "3:1", "--mesh", "pipeline=3", names=["3:1", "4 pipeline ranks", "the mesh has 3"])
         self.error(*words, "--seats", "3:0", "--ranks", "4", names=["3:0"])
         self.error(*words, "--seats", "3:1", "--ranks", "4", "--pipeline", "interleaved:2", names=["seats", "interleaved"])
         # A trainer takes what a model's plan gives.
@@ -121,6 +121,10 @@ class Planning(command_line.CommandLine):
         self.assertEqual(meshes, {"data=4", "data=2,tensor=2", "tensor=4", "pipeline=2,data=2", "pipeline=2,tensor=2", "pipeline=4"})
         self.error(*words[:-1], "batch=0", names=["generate", "batch=0"])
         self.error(*words, "--memory-bytes", "1M", names=["no mesh of 4 ranks fits"])
+        self.error(*words, "--zero", "1", names=["zero", "generate"])
+        given = json.loads(self.call(*words, "--mesh", "pipeline=2,tensor=2", "--json")[0])
+        self.assertEqual([given["options"]["mesh"], given["others"]], ["pipeline=2,tensor=2", []])
+        self.error(*words[:-1], "prompt=64,context=32", names=["context of 32", "prompt of 64"])
 
     def test_plan_of_a_model(self):
         words = ["plan", fixture("gemma3-standard23"), "--machine", "a100", "--ranks", "2", "--batch", "4", "--seq", "16"]

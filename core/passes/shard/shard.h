@@ -26,6 +26,9 @@ enum class Recipe {
 ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
                         Recipe recipe = Recipe::tensor, std::span<const AxisId> expert_axes = {});
 
+/// The recipe that texts of `seeds_of` name, "tensor" if none does. Throws Error(invalid_argument) for two, and for an unknown text.
+std::string recipe_of(std::span<const std::string> texts);
+
 /// Seeds for a user's texts. Each is one of
 ///   tensor, expert     a recipe (see Recipe); `tensor` by default
 ///   data               nothing is sharded

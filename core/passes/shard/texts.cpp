@@ -122,31 +122,31 @@ AxisList axes_of_experts(const Graph& graph, const OpSet& ops, const Mesh& mesh,
 
 }  // namespace
 
+std::string recipe_of(std::span<const std::string> texts) {
+  std::string recipe;
+  for (const std::string& text : texts) {
+    if (text == sequence || text == expert_data || text.find('=') != std::string::npos) continue;
+    if (std::find(std::begin(recipes), std::end(recipes), text) == std::end(recipes))
+      throw Error(Code::invalid_argument, cat("seeds are ", quote(text), ", which is no recipe"),
+                  "write tensor, expert, data, search, sequence, expert_data, or PATTERN=SHARDING: "
+                  "\"*.q_proj.weight=[tensor, -]\"");
+    if (!recipe.empty() && recipe != text)
+      throw Error(Code::invalid_argument, cat("seeds name two recipes, ", recipe, " and ", text), "name one");
+    recipe = text;
+  }
+  return recipe.empty() ? "tensor" : recipe;
+}
+
 ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts,
                     bool training) {
-  std::string recipe;
+  const std::string recipe = recipe_of(texts);
   const Overrides overrides(graph, mesh, training);
   ShardSeeds given;
   AxisList expert_axes;
   for (const std::string& text : texts) {
-    if (text == sequence) continue;  // does not concern weights
-    if (text == expert_data) {
-      expert_axes = axes_of_experts(graph, ops, mesh, training);
-      continue;
-    }
-    if (std::find(std::begin(recipes), std::end(recipes), text) != std::end(recipes)) {
-      if (!recipe.empty() && recipe != text)
-        throw Error(Code::invalid_argument, cat("seeds name two recipes, ", recipe, " and ", text), "name one");
-      recipe = text;
-    } else if (text.find('=') != std::string::npos) {
-      overrides.apply(text, given);
-    } else {
-      throw Error(Code::invalid_argument, cat("seeds are ", quote(text), ", which is no recipe"),
-                  "write tensor, expert, data, search, sequence, expert_data, or PATTERN=SHARDING: "
-                  "\"*.q_proj.weight=[tensor, -]\"");
-    }
+    if (text == expert_data) expert_axes = axes_of_experts(graph, ops, mesh, training);
+    else if (text.find('=') != std::string::npos) overrides.apply(text, given);
   }
-  if (recipe.empty()) recipe = "tensor";
   const AxisList axes = mesh.parts("tensor");
   ShardSeeds out = given;
   const bool cuts_all = recipe == "tensor" || recipe == "expert";

@@ -11,6 +11,7 @@ namespace {
 
 GenerationPlan plan_of(const PlannedDecoder& decoder, const GenerationLoad& load, GenerationPlan mesh,
                        const PriceTerms& terms) {
+  mesh.batch = load.batch;
   mesh.sequences = (load.batch + mesh.data - 1) / mesh.data;
   mesh.groups = std::min(mesh.pipeline, mesh.sequences);
   const int64_t of_group = (mesh.sequences + mesh.groups - 1) / mesh.groups;
@@ -33,17 +34,20 @@ GenerationPlan plan_of(const PlannedDecoder& decoder, const GenerationLoad& load
 std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, const GenerationLoad& load,
                                              const PriceTerms& terms) {
   const DecoderShape& shape = decoder.shape;
+  terms.machine.check_ranks(load.ranks);
   const int64_t within = terms.machine.levels.empty() ? 1 : terms.machine.levels.front().ranks;
   std::vector<GenerationPlan> out;
   double least = std::numeric_limits<double>::infinity();
   bool any = false;
   for (int64_t tensor = 1; tensor <= load.ranks; ++tensor) {
-    if (load.ranks % tensor || shape.kv_heads % tensor || shape.feed_forward % tensor || (within && tensor > within))
-      continue;
-    any = true;
+    if (load.ranks % tensor || shape.kv_heads % tensor || shape.feed_forward % tensor) continue;
+    if (load.tensor ? tensor != *load.tensor : within && tensor > within) continue;
     const int64_t left = load.ranks / tensor;
     for (int64_t pipeline = 1; pipeline <= std::min(left, shape.layers); ++pipeline) {
-      if (left % pipeline) continue;
+      if (left % pipeline || (load.pipeline && pipeline != *load.pipeline) ||
+          (load.data && left / pipeline != *load.data))
+        continue;
+      any = true;
       const GenerationPlan one =
           plan_of(decoder, load, {.data = left / pipeline, .pipeline = pipeline, .tensor = tensor}, terms);
       least = std::min(least, one.bytes());
@@ -51,8 +55,10 @@ std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, cons
     }
   }
   if (!any)
-    throw Error(Code::invalid_argument, cat("no mesh of ", load.ranks, " ranks shares ", shape.kv_heads,
-                                            " kv heads and a feed-forward size of ", shape.feed_forward));
+    throw Error(Code::invalid_argument,
+                cat("no mesh of ", load.ranks, " ranks", load.data || load.pipeline || load.tensor ? " as given" : "",
+                    " shares ", shape.kv_heads, " kv heads, a feed-forward size of ", shape.feed_forward, " and ",
+                    shape.layers, " layers"));
   if (out.empty())
     throw Error(
         Code::out_of_memory,

@@ -24,6 +24,14 @@ double DeviceSpeed::filled(double tiles) const {
   return rounds / std::ceil(rounds);
 }
 
+void Machine::check_ranks(int64_t ranks) const {
+  const int64_t has = levels.empty() ? 1 : levels.back().ranks;
+  if (has && ranks > has)
+    throw Error(Code::invalid_argument,
+                cat("machine ", quote(name), " links ", has, " ranks, and ", ranks, " are asked for"),
+                "fewer ranks, or a further level in the machine's file");
+}
+
 const LinkLevel& Machine::level_between(int64_t a, int64_t b) const {
   for (const LinkLevel& level : levels)
     if (level.ranks == 0 || a / level.ranks == b / level.ranks) return level;

@@ -52,6 +52,8 @@ struct Machine {
   DeviceSpeed device;
   std::vector<LinkLevel> levels;
 
+  /// Throws Error(invalid_argument) if it has fewer.
+  void check_ranks(int64_t ranks) const;
   /// The innermost level whose groups contain both, with ranks numbered from 0. Throws Error(invalid_argument) if there is none.
   const LinkLevel& level_between(int64_t a, int64_t b) const;
   /// Bytes a second of a device through a level, if `users` ranks of one group of the level below use it at once.

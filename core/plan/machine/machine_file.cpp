@@ -1,6 +1,8 @@
 // Machines as JSON files.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
@@ -33,13 +35,13 @@ class Fields {
                     cat("known: ", join(read_, ", ")));
   }
   const Json& at(const std::string& name) {
-    read_.push_back(name);
+    note(name);
     const auto found = object_.find(name);
     if (found == object_.end()) throw Error(Code::invalid_argument, cat(where_, " lacks the field ", quote(name)));
     return *found;
   }
   bool has(const std::string& name) {
-    read_.push_back(name);
+    note(name);
     return object_.contains(name);
   }
   std::string path(const std::string& name) const { return cat(where_, ", field ", quote(name)); }
@@ -83,8 +85,16 @@ class Fields {
       throw Error(Code::invalid_argument, cat(path(name), " is no number from ", least, " to ", most));
     return value.get<double>();
   }
+  double count(const std::string& name, double most) {
+    const double value = number(name, 1, most);
+    if (value != std::floor(value)) throw Error(Code::invalid_argument, cat(path(name), " is no whole number"));
+    return value;
+  }
 
  private:
+  void note(const std::string& name) {
+    if (std::find(read_.begin(), read_.end(), name) == read_.end()) read_.push_back(name);
+  }
   [[noreturn]] void fail(const char* what) const { throw Error(Code::invalid_argument, cat(where_, " ", what)); }
 
   const Json& object_;
@@ -114,7 +124,7 @@ DeviceSpeed read_device(const Json& json) {
     out.knee = efficiency.number("knee", 0, 1e6);
     efficiency.finish();
   }
-  if (fields.has("processors")) out.processors = fields.number("processors", 1, 1e6);
+  if (fields.has("processors")) out.processors = fields.count("processors", 1e6);
   if (fields.has("score_passes")) out.score_passes = fields.number("score_passes", 0, 100);
   if (fields.has("fused_sums")) out.fused_sums = fields.flag("fused_sums");
   fields.finish();
@@ -125,7 +135,7 @@ LinkLevel read_level(const Json& json, size_t index) {
   Fields fields(json, cat("levels[", index, "]"));
   LinkLevel out;
   out.name = fields.text("name");
-  if (fields.has("ranks")) out.ranks = static_cast<int64_t>(fields.number("ranks", 1, 1e9));
+  if (fields.has("ranks")) out.ranks = static_cast<int64_t>(fields.count("ranks", 1e9));
   out.bandwidth = positive(fields.quantity("bandwidth", Unit::bytes_per_second), fields.path("bandwidth"));
   out.latency_s = fields.quantity("latency", Unit::seconds);
   const std::string use = fields.text("use");
@@ -148,7 +158,21 @@ Json speed_json(const Speed& speed, Unit unit, Unit size_unit) {
 }  // namespace
 
 Machine parse_machine(std::string_view json) {
-  const Json file = Json::parse(json, nullptr, false);
+  // A field that is given twice: the parser would keep the last.
+  std::vector<std::set<std::string>> open;
+  std::string twice;
+  const Json file = Json::parse(
+      json,
+      [&](int, Json::parse_event_t event, Json& parsed) {
+        if (event == Json::parse_event_t::object_start) open.emplace_back();
+        if (event == Json::parse_event_t::object_end) open.pop_back();
+        if (event == Json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
+          twice = parsed.get<std::string>();
+        return true;
+      },
+      false);
+  if (!twice.empty())
+    throw Error(Code::invalid_argument, cat("the machine's file has the field ", quote(twice), " twice"));
   if (file.is_discarded()) throw Error(Code::invalid_argument, "the machine's file is no JSON");
   Fields fields(file, "the machine's file");
   Machine out;

@@ -41,7 +41,8 @@ std::vector<std::string> schedules_of(const PlanTask& task, const PlanLimits& li
   for (const std::string_view name : tried_schedules) {
     if (!limits.seats.empty() && !takes_seats(name)) continue;
     const auto stages = static_cast<int64_t>(schedule_terms(name, static_cast<int32_t>(pipeline)).seats.size());
-    if (stages <= task.decoder.shape.layers) out.emplace_back(name);
+    // The embedding and the head may have stages of their own, where so many are asked for.
+    if (stages <= task.decoder.shape.layers + (limits.pipeline ? 2 : 0)) out.emplace_back(name);
   }
   return out;
 }
@@ -58,7 +59,7 @@ std::vector<int64_t> micro_batch_sizes(const PlanTask& task, const PlanLimits& l
   }
   // A pipeline shorter than its micro-batches is idle half of the time and more.
   const int64_t most = pipeline > 1 ? std::min<int64_t>(samples / pipeline, 8) : std::min<int64_t>(samples, 64);
-  for (int64_t one = 1; one <= std::max<int64_t>(most, 1); one *= 2)
+  for (int64_t one = 1; one <= std::max<int64_t>(most, 1); ++one)
     if (samples % one == 0) out.push_back(one * task.decoder.shape.sequence);
   return out;
 }

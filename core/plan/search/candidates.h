@@ -32,8 +32,8 @@ struct Candidate {
 };
 
 /// All plans within the limits that the task's sizes and the machine allow: tensor ranks within the machine's first level; data ranks
-/// that divide the batch; micro-batches of a power of two samples; at most as many stages as there are layers; with several tensor
-/// ranks also with sharded tokens; experts by their features, by tensor ranks, or by data ranks.
+/// that divide the batch; micro-batches of up to 64 samples, with a pipeline of up to 8; at most as many stages as there are layers;
+/// with several tensor ranks also with sharded tokens; experts by their features, by tensor ranks, or by data ranks.
 std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits);
 
 /// The plan's cuts into fewer stages than ranks, some of which have several seats, where the slowest stage is faster than the plan's own

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/shard/shard.h"
 #include "core/plan/search/candidates.h"
 
 namespace plait {
@@ -58,6 +59,27 @@ const Respect* only_difference(const Plan& a, const Plan& b) {
 }
 
 std::string percent(double share) { return cat(std::round(share * 1000) / 10, " %"); }
+
+/// Throws Error(invalid_argument) for shardings that no mesh has.
+void check_seeds(const std::vector<std::string>& seeds, const DecoderShape& shape) {
+  recipe_of(seeds);
+  for (const std::string& seed : seeds)
+    if ((seed == "expert" || seed == "expert_data") && shape.experts == 0)
+      throw Error(Code::invalid_argument, cat("seeds are ", quote(seed), ", and the decoder has no experts"),
+                  "leave them out");
+}
+
+/// What was given, for messages: " with pipeline=2 and the schedule zb-v".
+std::string given_of(const PlanLimits& limits) {
+  std::vector<std::string> out;
+  for (const auto& [name, size] :
+       {std::pair("pipeline", limits.pipeline), std::pair("data", limits.data), std::pair("tensor", limits.tensor)})
+    if (size) out.push_back(cat(name, "=", *size));
+  if (limits.schedule) out.push_back(cat("the schedule ", *limits.schedule));
+  if (limits.micro_batches) out.push_back(cat(*limits.micro_batches, " micro-batches"));
+  if (!limits.seats.empty()) out.push_back("these seats");
+  return out.empty() ? "" : cat(" with ", join(out, ", "));
+}
 
 /// What takes longer, the most of it first.
 std::string reason(const StepPrice& best, const StepPrice& other) {
@@ -118,9 +140,9 @@ class Search {
     if (out_.tried == 0 && refused) std::rethrow_exception(refused);
     if (out_.tried == 0)
       throw Error(Code::invalid_argument,
-                  cat("no mesh of ", limits_.ranks, " ranks fits a batch of ", pricer_.task().batch, " samples, ",
-                      pricer_.task().decoder.shape.layers, " layers and ", pricer_.task().decoder.shape.kv_heads,
-                      " kv heads"),
+                  cat("no mesh of ", limits_.ranks, " ranks", given_of(limits_), " fits a batch of ",
+                      pricer_.task().batch, " samples, ", pricer_.task().decoder.shape.layers, " layers and ",
+                      pricer_.task().decoder.shape.kv_heads, " kv heads"),
                   "give another number of ranks, or a batch that more numbers divide");
     std::sort(fitting_.begin(), fitting_.end(),
               [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });
@@ -146,13 +168,14 @@ class Search {
     out_.fitting = static_cast<int64_t>(fitting_.size());
   }
 
-  /// Simulates once. Nothing for a plan that cannot be.
+  /// Simulates once. Nothing for a plan that cannot be, with the reason in `refused_`.
   std::optional<StepPrice> priced(const Plan& plan) {
     StepPrice price;
     try {
       price = pricer_.price(plan);
     } catch (const Error& error) {
       if (error.code() != Code::invalid_argument && error.code() != Code::unsupported) throw;
+      refused_ = std::current_exception();
       return std::nullopt;
     }
     price.timeline.spans.clear();  // many plans are kept
@@ -195,6 +218,7 @@ class Search {
   }
 
   [[noreturn]] void nothing_fits() const {
+    if (large_.empty() && refused_) std::rethrow_exception(refused_);
     const double least = std::isfinite(least_of_priced_) ? least_of_priced_ : least_;
     throw Error(Code::out_of_memory,
                 cat("no plan of ", out_.tried, " fits: the least takes ", human_bytes(static_cast<int64_t>(least)),
@@ -207,12 +231,17 @@ class Search {
   double memory_ = 0;
   std::vector<Candidate> fitting_;
   std::vector<StepPrice> priced_, large_;  ///< that fit, and that do not
+  std::exception_ptr refused_;             ///< why the last plan that cannot be cannot
   double least_ = std::numeric_limits<double>::infinity(), least_of_priced_ = std::numeric_limits<double>::infinity();
   SearchResult out_;
 };
 
 }  // namespace
 
-SearchResult search_plan(PlanPricer& pricer, const PlanLimits& limits) { return Search(pricer, limits).run(); }
+SearchResult search_plan(PlanPricer& pricer, const PlanLimits& limits) {
+  check_seeds(limits.seeds, pricer.task().decoder.shape);
+  pricer.task().machine.check_ranks(limits.ranks);
+  return Search(pricer, limits).run();
+}
 
 }  // namespace plait

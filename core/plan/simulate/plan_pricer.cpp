@@ -26,7 +26,9 @@ void check(const Plan& plan, const PlanTask& task) {
     fail(cat("tensor=", plan.tensor, " does not divide ", shape.heads, " heads and a feed-forward size of ",
              shape.feed_forward));
   if (task.batch % plan.data) fail(cat("data=", plan.data, " does not divide a batch of ", task.batch, " samples"));
-  if (plan.micro_batch < 1 || task.batch / plan.data * shape.sequence % plan.micro_batch)
+  if (plan.micro_batch < shape.sequence)
+    fail(cat("micro-batch of ", plan.micro_batch, " tokens holds no sample, which has ", shape.sequence));
+  if (task.batch / plan.data * shape.sequence % plan.micro_batch)
     fail(cat("micro-batch of ", plan.micro_batch, " tokens does not divide the ",
              task.batch / plan.data * shape.sequence, " tokens of a data rank"));
   if (plan.has_seed("sequence") && plan.micro_batch % plan.tensor)
@@ -262,8 +264,9 @@ class Step {
         2.0 *
         static_cast<double>(out_.plan.micro_batch * task_.decoder.shape.hidden * task_.decoder.shape.vocabulary) /
         static_cast<double>(out_.plan.tensor);
+    const double passes = task_.training.lora.rank ? 2 : 3;  // frozen weights have no gradients
     const double needed =
-        3 * (flops + head) * static_cast<double>(out_.micro_batches * out_.plan.data * out_.plan.tensor);
+        passes * (flops + head) * static_cast<double>(out_.micro_batches * out_.plan.data * out_.plan.tensor);
     out_.mfu =
         needed / (out_.step_s * task_.machine.device.peak.at(type).most() * static_cast<double>(out_.plan.ranks()));
   }

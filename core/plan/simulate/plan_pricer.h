@@ -70,7 +70,9 @@ struct StepPrice {
   int64_t micro_batches = 0;
   double step_s = 0;  ///< of an asynchronous schedule: from a step to the next, once the pipeline is full
   double tokens_per_second = 0;
-  double mfu = 0;     ///< operations of forward and backward pass, without recomputation, over the ranks' peak
+  double mfu =
+      0;  ///< operations of forward and backward pass, without recomputation, over the ranks' peak; of adapters without
+          ///< gradients of the weights under them
   double bubble = 0;  ///< idle share of the pipeline's time, 0 to 1
   /// Seconds of a step in which the busiest rank waits: for collectives of its sections, for messages between stages, for the
   /// reduction of gradients; what the optimizer takes; and what ranks tell each other of the step itself: that it begins, losses, norm

@@ -54,6 +54,23 @@ TEST(GenerationPlans, ASingleRequestFillsOneStageAtATime) {
   EXPECT_GT(stages.price.token_s, replicas.price.token_s);
 }
 
+/// Replicas that have fewer sequences than others, or none, generate no more tokens; a mesh that is given is the only one.
+TEST(GenerationPlans, OfAnyBatchAndOfGivenMeshes) {
+  GenerationLoad load{.ranks = 8, .batch = 9, .prompt = 64, .memory_bytes = 1e12};
+  for (const int64_t batch : {1, 9}) {
+    load.batch = batch;
+    for (const GenerationPlan& one : plans_of(one_key_head, load))
+      EXPECT_NEAR(one.tokens_per_second() * one.price.token_s, static_cast<double>(batch), 1e-9) << one.data;
+  }
+  load.pipeline = 2, load.data = 4;
+  const auto given = plans_of(one_key_head, load);
+  ASSERT_EQ(given.size(), 1u);
+  EXPECT_EQ(given[0].pipeline, 2);
+  EXPECT_EQ(given[0].data, 4);
+  load.data = 3;
+  EXPECT_THROW(plans_of(one_key_head, load), Error);
+}
+
 /// Three ranks cannot have equally many of 16 layers: the largest stage holds and takes most.
 TEST(GenerationPlans, StagesNeedNotHaveEquallyManyLayers) {
   const auto plans = plans_of(one_key_head, {.ranks = 3, .batch = 12, .prompt = 256, .memory_bytes = 1e12});

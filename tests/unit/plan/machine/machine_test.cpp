@@ -124,6 +124,10 @@ TEST(Machine, ErrorsNameTheField) {
   EXPECT_THAT(message_of(file_with("\"about\"", "\"abouts\"")), testing::HasSubstr("lacks the field \"about\""));
   EXPECT_THAT(message_of(file_with("\"levels\"", "\"extra\": 1, \"levels\"")),
               testing::HasSubstr("unknown field \"extra\""));
+  EXPECT_THAT(message_of(file_with("\"launch\"", "\"memory\": \"1 GB\", \"launch\"")),
+              testing::HasSubstr("field \"memory\" twice"));
+  EXPECT_THAT(message_of(file_with("\"name\": \"net\"", "\"name\": \"net\", \"ranks\": 16.5")),
+              testing::HasSubstr("no whole number"));
 }
 
 TEST(Machine, AnUnknownNameListsThoseThatComeAlong) {

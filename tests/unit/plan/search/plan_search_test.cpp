@@ -92,6 +92,59 @@ TEST(PlanSearch, GivenSeedsAreKept) {
   EXPECT_LE(search_plan(pricer, limits).best.step_s, found.best.step_s);
 }
 
+/// Whatever divides the samples of a data rank, in and without a pipeline.
+TEST(PlanSearch, MicroBatchesAreAnyNumberOfSamples) {
+  PlanPricer pricer(task_of(small, 18, "a100"));
+  for (const auto& [pipeline, data] : {std::pair(1, 2), std::pair(2, 1)}) {
+    PlanLimits limits{.ranks = 2, .pipeline = pipeline, .data = data, .tensor = 1};
+    const SearchResult found = search_plan(pricer, limits);
+    for (const int64_t samples : {1, 2, 3, 6, 9}) {
+      if (18 / data % samples || (pipeline > 1 && samples == 9)) continue;
+      limits.micro_batch = samples * 512;
+      EXPECT_LE(found.best.step_s, search_plan(pricer, limits).best.step_s * (1 + 1e-9))
+          << pipeline << " " << samples;
+    }
+    EXPECT_EQ(found.best.plan.micro_batch / 512 % 3, 0) << found.best.plan.micro_batch;
+  }
+}
+
+/// What cannot be is told as such, not as what does not fit.
+TEST(PlanSearch, TellsWhyNoPlanCanBe) {
+  PlanPricer pricer(task_of(small, 16, "a100"));
+  const auto refused = [&](const PlanLimits& limits, std::string_view part) {
+    try {
+      search_plan(pricer, limits);
+      ADD_FAILURE() << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      EXPECT_THAT(std::string(error.what()), testing::HasSubstr(part));
+    }
+  };
+  refused({.ranks = 4, .pipeline = 4, .schedule = "1f1b", .layers = {3, 3, 3, 3}},
+          "4 stages of 12 layers, expected 4 of 8");
+  refused({.ranks = 2, .micro_batch = 1500}, "1500 tokens does not divide");
+  refused({.ranks = 2, .micro_batch = 64}, "64 tokens holds no sample, which has 512");
+  refused({.ranks = 2, .pipeline = 2, .schedule = "interleaved:99"}, "8 layers");
+  refused({.ranks = 4, .tensor = 3}, "no mesh of 4 ranks with tensor=3");
+  refused({.ranks = 4, .seeds = {"bogus"}}, "bogus");
+  refused({.ranks = 4, .seeds = {"expert"}}, "no experts");
+  PlanTask alone = task_of(small, 16, "a100");
+  alone.machine.levels.clear();
+  PlanPricer of_one(alone);
+  EXPECT_THROW(search_plan(of_one, {.ranks = 8}), Error);
+  EXPECT_EQ(search_plan(of_one, {.ranks = 1}).best.plan.ranks(), 1);
+}
+
+/// Adapters need no gradients of the weights under them.
+TEST(PlanSearch, AdaptersHaveFewerOperations) {
+  PlanTask task = task_of(small, 16, "a100");
+  const double all =
+      PlanPricer(task).price({.micro_batch = 2048}).mfu * PlanPricer(task).price({.micro_batch = 2048}).step_s;
+  task.training.lora.rank = 8;
+  const StepPrice adapted = PlanPricer(task).price({.micro_batch = 2048});
+  EXPECT_NEAR(adapted.mfu * adapted.step_s, all * 2 / 3, 0.05 * all);
+}
+
 TEST(PlanSearch, SaysWhatWouldFit) {
   PlanPricer pricer(task_of(small, 16, "a100"));
   try {
