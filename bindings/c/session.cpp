@@ -35,15 +35,17 @@ std::vector<Tensor> SessionObject::run(std::span<const TensorView> inputs, std::
   std::lock_guard lock(mutex_);
   budget_->begin();
   if (limit_) limit_->begin();
+  const auto too_long = [&] {
+    return Error(Code::timeout, cat("the run took longer than ", limit_->seconds(), " s"),
+                 "option time_limit raises the limit");
+  };
   try {
     executor_->run(inputs);
   } catch (const Error& error) {
-    if (limit_ && limit_->end() && error.code() == Code::cancelled)
-      throw Error(Code::timeout, cat("the run took longer than ", limit_->seconds(), " s"),
-                  "option time_limit raises the limit");
+    if (limit_ && limit_->end() && error.code() == Code::cancelled) throw too_long();
     throw;
   }
-  if (limit_) limit_->end();
+  if (limit_ && limit_->end()) throw too_long();
   std::vector<Tensor> out;
   for (int index : outputs) out.push_back(executor_->copy_of_output(index));  // valid until the next run: copied while locked
   return out;

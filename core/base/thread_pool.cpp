@@ -86,6 +86,22 @@ void hold_round(std::atomic<int32_t>& pending, std::atomic<uint32_t>& rounds, in
 
 }  // namespace
 
+namespace {
+
+thread_local const std::atomic<bool>* stops_this_thread = nullptr;
+
+}  // namespace
+
+void check_stopped() {
+  if (stops_this_thread && stops_this_thread->load(std::memory_order_relaxed))
+    throw Error(Code::cancelled, "the work was cancelled");
+}
+
+const std::atomic<bool>* ThreadPool::stop_on(const std::atomic<bool>* flag) {
+  stops_this_thread = flag;
+  return std::exchange(flag_, flag);
+}
+
 int usable_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
@@ -106,6 +122,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::call(int worker) {
+  stops_this_thread = flag_;
   try {
     (*task_)(worker);
   } catch (...) {

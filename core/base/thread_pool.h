@@ -33,8 +33,9 @@ class ThreadPool {
   /// worker gets which item. Small counts run on the caller only. Throws Error(cancelled) if `stop_on` left items out.
   void for_each(int64_t count, FunctionRef<void(int64_t item, int worker)> task);
 
-  /// for_each stops scheduling items once `*flag` is true; null: never. Returns the previous flag.
-  const std::atomic<bool>* stop_on(const std::atomic<bool>* flag) { return std::exchange(flag_, flag); }
+  /// for_each stops scheduling items once `*flag` is true, and check_stopped ends them, as it does work on the calling thread; null: never.
+  /// Returns the previous flag.
+  const std::atomic<bool>* stop_on(const std::atomic<bool>* flag);
 
  private:
   void loop(int worker);
@@ -54,5 +55,22 @@ class ThreadPool {
 
 /// The processors that this process may use.
 int usable_processors();
+
+/// Throws Error(cancelled) if the pool that the calling thread works for is stopped (`stop_on`).
+void check_stopped();
+
+/// Counts elementary steps of a long loop, of which it calls check_stopped once in many.
+class StopCheck {
+ public:
+  void count(int64_t steps = 1) {
+    if ((left_ -= steps) > 0) return;
+    left_ = every;
+    check_stopped();
+  }
+
+ private:
+  static constexpr int64_t every = 1 << 16;
+  int64_t left_ = every;
+};
 
 }  // namespace plait

@@ -49,10 +49,12 @@ std::optional<Dim> backward_length(const Dim& start, const Dim& end, int64_t ste
   }
   if (!start.is_constant() || !end.is_constant()) return std::nullopt;
   int64_t n = size.constant();
-  auto position = [n](int64_t at) {
-    return std::clamp<int64_t>(at < 0 ? std::max<int64_t>(at, -n - 1) + n : at, -1, n - 1);
+  if (n == 0) return Dim(0);
+  // The first element is one; the end may be before it.
+  auto position = [n](int64_t at, int64_t least) {
+    return std::clamp<int64_t>(at < 0 ? std::max<int64_t>(at, -n - 1) + n : at, least, n - 1);
   };
-  int64_t span = position(start.constant()) - (to_front ? -1 : position(end.constant()));
+  int64_t span = position(start.constant(), 0) - (to_front ? -1 : position(end.constant(), -1));
   int64_t stride = step == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -step;
   return Dim(span <= 0 ? 0 : (span - 1) / stride + 1);
 }

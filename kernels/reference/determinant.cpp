@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/multiply.h"
 #include "kernels/reference/base/numbers.h"
@@ -13,6 +14,7 @@ namespace {
 /// Gaussian elimination with the greatest element of each column as pivot; overwrites the matrix [n, n].
 double determinant_of(double* matrix, int64_t n) {
   double out = 1;
+  StopCheck stop;
   for (int64_t column = 0; column < n; ++column) {
     int64_t pivot = column;
     for (int64_t row = column + 1; row < n; ++row)
@@ -24,6 +26,7 @@ double determinant_of(double* matrix, int64_t n) {
     }
     out *= matrix[column * n + column];
     for (int64_t row = column + 1; row < n; ++row) {
+      stop.count(n - column);
       const double factor = matrix[row * n + column] / matrix[column * n + column];
       for (int64_t k = column; k < n; ++k) matrix[row * n + k] -= factor * matrix[column * n + k];
     }

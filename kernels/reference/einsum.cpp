@@ -1,15 +1,17 @@
 // Einsum: any number of operands, with ellipses, repeated letters (diagonals) and implicit outputs.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "kernels/reference/families.h"
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/nest.h"
 #include "kernels/reference/base/numbers.h"
+#include "kernels/reference/families.h"
 
 namespace plait::reference {
 namespace {
@@ -59,6 +61,99 @@ std::vector<int> labels_of(const std::string& term, int ellipsis) {
   return out;
 }
 
+/// An operand, or the product of some.
+template <class N>
+struct Factor {
+  std::vector<int> labels;
+  Shape shape;
+  std::vector<N> data;
+
+  bool has(int label) const { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
+};
+
+/// Sizes of labels; 1 repeats.
+template <class N>
+void add_sizes(const Factor<N>& factor, std::map<int, int64_t>& sizes) {
+  for (size_t i = 0; i < factor.labels.size(); ++i) {
+    int64_t& size = sizes.try_emplace(factor.labels[i], 1).first->second;
+    if (size == 1) size = factor.shape[static_cast<int>(i)];
+  }
+}
+
+/// Steps through a factor by labels: those of a repeated letter add up, a size of 1 repeats.
+template <class N>
+Shape steps_of(const Factor<N>& factor, const std::vector<int>& labels) {
+  const Shape own = strides_of(factor.shape);
+  Shape out;
+  for (const int label : labels) {
+    int64_t step = 0;
+    for (int i = 0; i < factor.shape.rank(); ++i)
+      if (factor.labels[static_cast<size_t>(i)] == label && factor.shape[i] != 1) step += own[i];
+    out.push_back(step);
+  }
+  return out;
+}
+
+/// The product of two factors, summed over all labels but `kept`.
+template <class N>
+Factor<N> contract(const Factor<N>& a, const Factor<N>& b, const std::vector<int>& kept) {
+  std::map<int, int64_t> sizes;
+  add_sizes(a, sizes);
+  add_sizes(b, sizes);
+  Factor<N> out{kept, {}, {}};
+  for (const int label : kept) out.shape.push_back(sizes.contains(label) ? sizes[label] : 1);
+  std::vector<int> summed;
+  Shape summed_sizes;
+  for (const auto& [label, size] : sizes)
+    if (!out.has(label)) summed.push_back(label), summed_sizes.push_back(size);
+  const Nest<2> each(out.shape, {steps_of(a, kept), steps_of(b, kept)}),
+      over(summed_sizes, {steps_of(a, summed), steps_of(b, summed)});
+  out.data.reserve(static_cast<size_t>(out.shape.elements()));
+  StopCheck stop;
+  each.rows([&](const std::array<int64_t, 2>& row) {
+    for (int64_t i = 0; i < each.row(); ++i) {
+      const N *left = a.data.data() + row[0] + i * each.step(0), *right = b.data.data() + row[1] + i * each.step(1);
+      N sum = 0;
+      const auto add_row = [&, row = over.row(), by = over.step(0), to = over.step(1)](const auto& at) {
+        stop.count(row);
+        for (int64_t j = 0; j < row; ++j) sum += left[at[0] + j * by] * right[at[1] + j * to];
+      };
+      if (over.is_row()) add_row(std::array<int64_t, 2>{});
+      else over.rows(add_row);
+      out.data.push_back(sum);
+    }
+  });
+  return out;
+}
+
+/// Pair by pair from the left. Labels that nothing after a pair has are summed with it, those of one operand only before.
+template <class N>
+Factor<N> product_of(std::vector<Factor<N>> factors, const std::vector<int>& result) {
+  const Factor<N> one{{}, {}, {1}};
+  const auto needed = [&](int label, size_t first, size_t except) {
+    if (std::find(result.begin(), result.end(), label) != result.end()) return true;
+    for (size_t k = first; k < factors.size(); ++k)
+      if (k != except && factors[k].has(label)) return true;
+    return false;
+  };
+  const auto keep = [](std::vector<int>& kept, int label, bool wanted) {
+    if (wanted && std::find(kept.begin(), kept.end(), label) == kept.end()) kept.push_back(label);
+  };
+  for (size_t k = 0; k < factors.size(); ++k) {
+    std::vector<int> kept;
+    for (const int label : factors[k].labels) keep(kept, label, needed(label, 0, k));
+    if (kept != factors[k].labels) factors[k] = contract(factors[k], one, kept);
+  }
+  for (size_t k = 1; k < factors.size(); ++k) {
+    std::vector<int> kept;
+    for (const Factor<N>* factor : {&factors[0], &factors[k]})
+      for (const int label : factor->labels) keep(kept, label, needed(label, k + 1, k));
+    factors[0] = contract(factors[0], factors[k], kept);
+    factors[k] = {};
+  }
+  return contract(factors[0], one, result);
+}
+
 KernelStatus einsum(const KernelCall& call, const Equation& equation) {
   std::map<int, int64_t> sizes;
   std::vector<std::vector<int>> labels;
@@ -79,43 +174,12 @@ KernelStatus einsum(const KernelCall& call, const Equation& equation) {
       if (size == 1) size = shape[i];
     }
   }
-  std::vector<int> kept = labels_of(equation.result, widest), summed;
-  std::set<int> in_result(kept.begin(), kept.end());
-  Shape kept_sizes, summed_sizes;
-  for (int label : kept) kept_sizes.push_back(sizes.count(label) ? sizes[label] : 1);
-  for (auto [label, size] : sizes)
-    if (!in_result.count(label)) summed.push_back(label), summed_sizes.push_back(size);
-
-  /// An operand's offsets over a nest of labels: a repeated letter's strides add up, a size of 1 repeats.
-  auto offsets = [&](size_t k, const std::vector<int>& over, const Shape& nest) {
-    Shape own = strides_of(call.inputs[k].shape), strides = nest;
-    for (size_t i = 0; i < over.size(); ++i) {
-      int64_t stride = 0;
-      for (size_t j = 0; j < labels[k].size(); ++j)
-        if (labels[k][j] == over[i] && call.inputs[k].shape[static_cast<int>(j)] != 1)
-          stride += own[static_cast<int>(j)];
-      strides[static_cast<int>(i)] = stride;
-    }
-    return offsets_of(nest, strides);
-  };
   with_number(call.outputs[0].dtype, [&]<class Number>(Number) {
     using N = std::conditional_t<std::is_same_v<Number, double>, double, uint64_t>;  // integers wrap
-    std::vector<std::vector<int64_t>> starts, steps;
-    std::vector<Loaded<N>> data;
-    for (size_t k = 0; k < call.inputs.size(); ++k) {
-      starts.push_back(offsets(k, kept, kept_sizes));
-      steps.push_back(offsets(k, summed, summed_sizes));
-      data.emplace_back(call.inputs[k]);
-    }
-    for (size_t i = 0; i < starts[0].size(); ++i) {
-      N sum = 0;
-      for (size_t j = 0; j < steps[0].size(); ++j) {
-        N product = data[0][starts[0][i] + steps[0][j]];
-        for (size_t k = 1; k < data.size(); ++k) product *= data[k][starts[k][i] + steps[k][j]];
-        sum += product;
-      }
-      store_one(call.outputs[0], static_cast<int64_t>(i), sum);
-    }
+    std::vector<Factor<N>> factors;
+    for (size_t k = 0; k < call.inputs.size(); ++k)
+      factors.push_back({labels[k], call.inputs[k].shape, load_all<N>(call.inputs[k])});
+    store_all(call.outputs[0], product_of(std::move(factors), labels_of(equation.result, widest)).data);
   });
   return {};
 }

@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/reference/families.h"
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/nest.h"
 #include "kernels/reference/base/numbers.h"
+#include "kernels/reference/families.h"
 
 namespace plait::reference {
 namespace {
@@ -56,7 +57,9 @@ KernelStatus gather_elements(const KernelCall& call, const AxisAttribute& attrib
   if (strides.rank()) strides[axis] = 0;
   std::vector<int64_t> base = offsets_of(call.inputs[1].shape, strides);
   KernelStatus status;
+  StopCheck stop;
   for (size_t i = 0; i < indices.size(); ++i) {
+    stop.count();
     int64_t index = checked_index(indices[i], size, 1, status);
     if (index < 0) return status;
     put_bits(out, static_cast<int64_t>(i), get_bits(data, base[i] + index * pitch));
@@ -119,7 +122,9 @@ KernelStatus non_zero(const KernelCall& call) {
   std::vector<double> values = load_all<double>(x);
   int64_t count = out.shape.back(1), found = 0;
   Shape strides = strides_of(x.shape);
+  StopCheck stop;
   for (size_t i = 0; i < values.size(); ++i) {
+    stop.count();
     if (values[i] == 0) continue;
     if (found == count) return {KernelCode::bad_value, 0, found};
     for (int axis = 0; axis < x.shape.rank(); ++axis)

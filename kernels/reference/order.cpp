@@ -4,10 +4,11 @@
 #include <numeric>
 #include <string_view>
 
-#include "kernels/reference/families.h"
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/nest.h"
 #include "kernels/reference/base/numbers.h"
+#include "kernels/reference/families.h"
 
 namespace plait::reference {
 namespace {
@@ -30,10 +31,12 @@ KernelStatus top_k(const KernelCall& call, const TopKAttributes& attributes) {
   with_number(in.dtype, [&]<class N>(N) {
     Loaded<N> data(in);
     std::vector<int64_t> order(static_cast<size_t>(size));
+    StopCheck stop;
     for (int64_t i = 0; i < lines; ++i) {
       const N* line = data.data() + i / inner * size * inner + i % inner;
       std::iota(order.begin(), order.end(), 0);
       auto before = [&](int64_t a, int64_t b) {
+        stop.count();
         N x = line[a * inner], y = line[b * inner];
         bool x_nan = x != x, y_nan = y != y;
         if (x_nan || y_nan) {
@@ -71,11 +74,13 @@ KernelStatus running(const KernelCall& call, const RunningAttributes& attributes
   int64_t size = in.shape[axis], inner = in.shape.elements(axis + 1, in.shape.rank());
   with_number(in.dtype, [&]<class N>(N) {
     std::vector<N> data = load_all<N>(in);
+    StopCheck stop;
     for (int64_t i = 0; i < in.shape.elements(0, axis) * inner; ++i) {
       N* line = data.data() + i / inner * size * inner + i % inner;
       using Total = std::conditional_t<std::is_same_v<N, double>, double, uint64_t>;
       Total total = product ? 1 : 0;
       for (int64_t j = 0; j < size; ++j) {
+        stop.count();
         N& element = line[(attributes.reverse ? size - 1 - j : j) * inner];
         auto value = static_cast<Total>(element);
         Total next = product ? total * value : total + value;
@@ -149,7 +154,9 @@ Groups group(const TensorView& x, const UniqueAttributes& attributes) {
   out.inverse.resize(static_cast<size_t>(count));
   with_number(x.dtype, [&]<class N>(N) {
     Loaded<N> data(x);
+    StopCheck stop;
     auto compare = [&](int64_t a, int64_t b) {  // lexicographic: -1, 0, 1
+      stop.count();
       for (int64_t o = 0; o < outer; ++o)
         for (int64_t i = 0; i < inner; ++i) {
           N left = data[(o * count + a) * inner + i], right = data[(o * count + b) * inner + i];

@@ -4,10 +4,11 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "kernels/reference/families.h"
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/nest.h"
 #include "kernels/reference/base/numbers.h"
+#include "kernels/reference/families.h"
 
 namespace plait::reference {
 namespace {
@@ -74,7 +75,9 @@ KernelStatus scatter_elements(const KernelCall& call, const ScatterAttributes& a
   strides[axis] = 0;
   std::vector<int64_t> base = offsets_of(indices.shape, strides), wanted = to_ints(indices);
   copy_data(call);
+  StopCheck stop;
   for (size_t i = 0; i < wanted.size(); ++i) {
+    stop.count();
     int64_t index = wanted[i] < 0 ? wanted[i] + size : wanted[i];
     if (index < 0 || index >= size) return {KernelCode::index_out_of_range, 1, wanted[i]};
     scatter_run(attributes.reduction, updates, static_cast<int64_t>(i), out, base[i] + index * pitch, 1);
@@ -92,7 +95,9 @@ KernelStatus scatter_nd(const KernelCall& call, const ScatterAttributes& attribu
   if (updates.elements() != tuples * inner) return {KernelCode::bad_value, 2, updates.elements()};
   std::vector<int64_t> wanted = to_ints(indices);
   copy_data(call);
+  StopCheck stop;
   for (int64_t t = 0; t < tuples; ++t) {
+    stop.count(k + inner);
     int64_t offset = 0;
     for (int64_t i = 0; i < k; ++i) {
       int64_t size = out.shape[static_cast<int>(i)], raw = wanted[static_cast<size_t>(t * k + i)];

@@ -35,9 +35,11 @@ KernelStatus run_last_pool(const KernelCall& call) {
   const int64_t rows = n.batch * n.down.out;
   share_ranges(call.pool, rows, 1, n.across.out * n.channels * n.taps() / 8, [&](int64_t begin, int64_t end, int) {
     std::vector<const float*> from, by;
-    for (int64_t row = begin; row < end; ++row)
+    for (int64_t row = begin; row < end; ++row) {
+      check_stopped();
       window_runs(n, x.as<float>(), nullptr, y.as<float>(), row, state.counts_padding, from, by,
                   [&](const WindowRun& run) { (state.mean ? loops.mean : loops.greatest)(run); });
+    }
   });
   return {};
 }

@@ -64,13 +64,15 @@ KernelStatus run_mean(const KernelCall& call) {
     const float* from = x.as<float>() + plane * in;
     float* to = y.as<float>() + plane * out;
     std::fill_n(to, out, 0.0f);
-    for (int64_t row = 0; row < out / width; ++row)
+    for (int64_t row = 0; row < out / width; ++row) {
+      check_stopped();
       for (int64_t tap = 0; tap < taps; ++tap) {
         const WindowRow part = window_row(axes, row, tap, 0, width);
         if (part.begin < part.end)
           window_loops(isa).add_scaled(from + part.from, part.step, 1, to + row * width + part.begin,
                                        part.end - part.begin);
       }
+    }
     divide(axes, counts, to, out);
   });
   return {};
@@ -101,6 +103,7 @@ KernelStatus run_max(const KernelCall& call) {
     std::fill_n(to, out, least);
     std::vector<float> greatest(static_cast<size_t>(columns));
     for (int64_t row = 0; row < out / width; ++row) {
+      check_stopped();
       std::ranges::fill(greatest, least);
       for (int64_t tap = 0; tap < taps; ++tap) put(from, window_row(axes, row, tap, 0, columns), greatest.data());
       for (int64_t tap = 0; tap < along[0].kernel; ++tap)

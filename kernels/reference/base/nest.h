@@ -52,6 +52,8 @@ class Nest {
   }
 
   int64_t row() const { return sizes_.back(1); }
+  /// Whether it has no other.
+  bool is_row() const { return sizes_.rank() == 1; }
   /// Stride of operand k inside a row.
   int64_t step(size_t k) const { return strides_[k].back(1); }
 

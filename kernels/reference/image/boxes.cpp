@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/nest.h"
 #include "kernels/reference/base/numbers.h"
@@ -53,6 +54,7 @@ std::vector<int64_t> selected_boxes(std::span<const TensorView> inputs, bool cen
   const bool limited = inputs.size() > 4 && inputs[4].present();
   const Loaded<float> boxes(inputs[0]), scores(inputs[1]);
   std::vector<int64_t> order;
+  StopCheck stop;
   for (int64_t row = 0; row < batch * classes && most > 0; ++row) {
     const float* own = scores.data() + row * count;
     order.clear();
@@ -62,6 +64,7 @@ std::vector<int64_t> selected_boxes(std::span<const TensorView> inputs, bool cen
     std::vector<Box> kept;
     for (int64_t i : order) {
       if (static_cast<int64_t>(kept.size()) == most) break;
+      stop.count(static_cast<int64_t>(kept.size()) + 1);
       const Box box = box_of(boxes.data() + (row / classes * count + i) * 4, centred);
       if (std::any_of(kept.begin(), kept.end(), [&](const Box& other) { return overlaps(box, other, overlap); }))
         continue;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/thread_pool.h"
 #include "core/base/windows.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/multiply.h"
@@ -36,7 +37,11 @@ void each_window(const KernelCall& call, int64_t taps, F body) {
   const Shape& y = call.outputs[0].shape;
   const int64_t out = y.elements(2, y.rank());
   share(call.pool, y[0] * y[1], y.elements() * taps, [&](int64_t plane) {
-    for (int64_t to = 0; to < out; ++to) body(plane, to);
+    StopCheck stop;
+    for (int64_t to = 0; to < out; ++to) {
+      stop.count(taps);
+      body(plane, to);
+    }
   });
 }
 

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "core/base/counter_random.h"
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/numbers.h"
 #include "kernels/reference/signal/register.h"
@@ -39,22 +40,33 @@ double normal(const RandomAttributes& a, int64_t i) {
 KernelStatus random_normal(const KernelCall& call, const RandomAttributes& attributes) {
   const RandomAttributes a = attributes.in(call);
   const TensorView& y = call.outputs[0];
-  for (int64_t i = 0; i < y.elements(); ++i) store_one(y, i, a.mean + a.scale * normal(a, i));
+  StopCheck stop;
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    stop.count();
+    store_one(y, i, a.mean + a.scale * normal(a, i));
+  }
   return {};
 }
 
 KernelStatus random_uniform(const KernelCall& call, const RandomAttributes& attributes) {
   const RandomAttributes a = attributes.in(call);
   const TensorView& y = call.outputs[0];
-  for (int64_t i = 0; i < y.elements(); ++i) store_one(y, i, a.low + (a.high - a.low) * a.uniform(i));
+  StopCheck stop;
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    stop.count();
+    store_one(y, i, a.low + (a.high - a.low) * a.uniform(i));
+  }
   return {};
 }
 
 KernelStatus bernoulli(const KernelCall& call, const RandomAttributes& attributes) {
   const RandomAttributes a = attributes.in(call);
   const TensorView& y = call.outputs[0];
-  for (int64_t i = 0; i < y.elements(); ++i)
+  StopCheck stop;
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    stop.count();
     store_one<int64_t>(y, i, a.uniform(i) < load_one<double>(call.inputs[0], i) ? 1 : 0);
+  }
   return {};
 }
 
@@ -65,7 +77,9 @@ KernelStatus multinomial(const KernelCall& call, const RandomAttributes& attribu
   const int64_t classes = x.shape[1], samples = y.shape[1];
   if (classes < 1 && y.elements() > 0) return {KernelCode::bad_value, 0, classes};
   std::vector<double> sums(static_cast<size_t>(classes));
+  StopCheck stop;
   for (int64_t i = 0; i < y.elements(); ++i) {
+    stop.count();
     if (i % samples == 0) {
       load(x, i / samples * classes, classes, sums.data());
       const double most = *std::max_element(sums.begin(), sums.end());

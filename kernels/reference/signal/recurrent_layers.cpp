@@ -1,5 +1,6 @@
 // LSTM, GRU and RNN: each sequence and direction step by step.
 #include "kernels/reference/signal/recurrent_layers.h"
+#include "core/base/thread_pool.h"
 
 #include "kernels/reference/signal/register.h"
 
@@ -84,7 +85,9 @@ KernelStatus recurrent_layer(const KernelCall& call, const LayerAttributes& a) {
         n.steps * n.directions * n.batch * a.gates * n.hidden * (n.inputs + n.hidden), [&](int64_t row) {
           const int64_t d = row / n.batch, b = row % n.batch;
           Cell cell(n, d, b);
+          StopCheck stop;
           for (int64_t step = 0; step < n.length(b); ++step) {
+            stop.count(a.gates * n.hidden * (n.inputs + n.hidden));
             const int64_t t = n.time(d, b, step);
             cell.step(t);
             if (!all.empty()) std::copy(cell.h.begin(), cell.h.end(), all.begin() + n.result_at(t, d, b));

@@ -3,6 +3,7 @@
 #include <complex>
 #include <numbers>
 
+#include "core/base/thread_pool.h"
 #include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/base/multiply.h"
 #include "kernels/reference/base/numbers.h"
@@ -43,7 +44,9 @@ class Transform {
     }
     const int64_t p = factor_of(n), m = n / p, turn = n_ / n;  // n-th roots are every turn-th
     for (int64_t k = 0; k < p; ++k) part(x + k * step, step * p, m, y + k * m, scratch + k * m);
+    StopCheck stop;
     for (int64_t i = 0; i < n; ++i) {
+      stop.count(p);
       Complex sum = 0;
       for (int64_t k = 0; k < p; ++k) sum += y[k * m + i % m] * roots_[static_cast<size_t>(i * k % n * turn)];
       scratch[i] = sum;

@@ -40,6 +40,11 @@ TEST(Concrete, SizesAndContents) {
   EXPECT_EQ(concrete("Slice", {x, ints({-3}), ints({INT64_MAX}), ints({1})}), "f32[2, 3, 8]");
   EXPECT_EQ(concrete("Slice", {x, ints({-30}), ints({INT64_MAX}), ints({1})}), "f32[2, 5, 8]");
   EXPECT_EQ(concrete("Slice", {x, ints({4}), ints({0}), ints({1}), ints({-2})}), "f32[2, 2, 8]");
+  // Backwards, a start before the first element is the first one, and an end may be before it (the standard's clamping).
+  EXPECT_EQ(concrete("Slice", {x, ints({-9}), ints({-9}), ints({1}), ints({-1})}), "f32[2, 1, 8]");
+  EXPECT_EQ(concrete("Slice", {x, ints({-9}), ints({INT64_MIN}), ints({1}), ints({-1})}), "f32[2, 1, 8]");
+  EXPECT_EQ(concrete("Slice", {x, ints({-6}), ints({-8}), ints({1}), ints({-2})}), "f32[2, 1, 8]");
+  EXPECT_EQ(concrete("Slice", {x, ints({-9}), ints({0}), ints({1}), ints({-1})}), "f32[2, 0, 8]");
   EXPECT_EQ(concrete("Range", {scalar(3), scalar(12), scalar(4)}), "i64[3]");
   EXPECT_EQ(concrete("Range", {scalar(3), scalar(1), scalar(1)}), "i64[0]");
   EXPECT_EQ(concrete("Expand", {Tensor(DType::f32, {5, 1}), ints({2, 1, 8})}), "f32[2, 5, 8]");

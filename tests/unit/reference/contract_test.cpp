@@ -134,6 +134,12 @@ TEST(ReferenceEinsum, Equations) {
   expect_op("Einsum", equation("ii->i"), {a}, f32({2}, {1, 4}));
   expect_op("Einsum", equation("ii"), {a}, f32({}, {5}));
   expect_op("Einsum", equation("...j->..."), {a}, f32({2}, {3, 7}));
+  // Pair by pair: labels that later operands have are kept, sizes of 1 repeat, and what one operand only has is summed first.
+  expect_op("Einsum", equation("ij,jk,kl->il"), {a, b, a}, f32({2, 2}, {85, 126, 193, 286}));
+  expect_op("Einsum", equation("ij,jk,kl,li->"), {a, b, a, b}, f32({}, {4753}));
+  expect_op("Einsum", equation("i,j,k->"), {f32({2}, {1, 2}), f32({3}, {1, 2, 3}), f32({2}, {4, 5})}, f32({}, {162}));
+  expect_op("Einsum", equation("ij,ik,j->ik"), {a, b, f32({1}, {2})}, f32({2, 2}, {30, 36, 98, 112}));
+  expect_op("Einsum", equation("ii,ij,j->ji"), {a, b, f32({2}, {1, 10})}, f32({2, 2}, {5, 28, 60, 320}));
   expect_op("Einsum", equation("...ij,...jk->...ik"), {f32({2, 1, 1}, {2, 3}), f32({1, 2}, {1, 10})},
             f32({2, 1, 2}, {2, 20, 3, 30}));
   EXPECT_THROW(run_reference("Einsum", equation("ij,jk->ik"), {a}, {{DType::f32, {2, 2}}}), Error);

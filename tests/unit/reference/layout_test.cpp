@@ -39,6 +39,7 @@ TEST(ReferenceLayout, Slice) {
   expect_op("Slice", {}, {grid, ints({1}), ints({3}), ints({1})}, f32({2, 2}, {2, 3, 5, 6}));
   expect_op("Slice", {}, {grid, ints({-1}), ints({INT64_MIN}), ints({1}), ints({-2})}, f32({2, 2}, {3, 1, 6, 4}));
   expect_op("Slice", {}, {grid, ints({5}), ints({9}), ints({0})}, f32({0, 3}, {}));
+  expect_op("Slice", {}, {grid, ints({-9}), ints({-9}), ints({1}), ints({-1})}, f32({2, 1}, {1, 4}));
 }
 
 TEST(ReferenceLayout, ExpandAndTile) {
