@@ -159,7 +159,8 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
     const int prompts = arguments.has_prompt + arguments.has_ids + arguments.has_file;
     const bool has_input = command.count("--input-features") + command.count("--input-values") + command.count("--pixel-values") > 0;
     if (prompts > 1 || (prompts == 0 && !has_input))
-      throw CLI::ValidationError("one of --prompt, --file and --ids is needed");
+      throw CLI::ValidationError(prompts > 1 ? "only one of --prompt, --file and --ids can be given"
+                                             : "one of --prompt, --file and --ids is needed");
     if (prompts == 0) arguments.has_ids = true;  // none: the decoder begins by its configuration
   });
 }

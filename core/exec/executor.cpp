@@ -67,8 +67,8 @@ void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
     for (SymbolId id : dim.symbols())
       if (symbols_[static_cast<size_t>(id)] < 0) return;  // an expression of unbound symbols: nothing to compare
     if (dim.evaluate(symbols_) != size)
-      throw Error(Code::invalid_argument,
-                  cat(place(), ", expected ", dim.text(program_->symbols), " = ", dim.evaluate(symbols_)));
+      throw Error(Code::invalid_argument, cat(place(), ", expected ", dim.evaluate(symbols_),
+                                              dim.is_constant() ? "" : cat(" (", dim.text(program_->symbols), ")")));
     return;
   }
   const Symbol& row = program_->symbols[multiple->symbol];

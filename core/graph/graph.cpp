@@ -102,7 +102,7 @@ void Graph::sort() {
   }
   if (order.size() != nodes.size()) {
     auto stuck = std::find_if(waiting.begin(), waiting.end(), [](int32_t n) { return n > 0; });
-    throw Error(Code::bad_model, cat(describe(nodes[static_cast<size_t>(stuck - waiting.begin())]),
+    throw Error(Code::bad_model, cat(describe(*this, nodes[static_cast<size_t>(stuck - waiting.begin())]),
                                      " is part of a cycle: it needs, through others, its own output"));
   }
   std::vector<Node> sorted;

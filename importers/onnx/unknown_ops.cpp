@@ -20,8 +20,13 @@ const char* instead_of(std::string_view op) {
         "com.microsoft.WhisperBeamSearch"},
        "a generator does what this op does: export the decoder by itself, and open that"},
       {{"com.microsoft.nchwc.", "com.ms.internal.nhwc."},
-       "this file was optimized for one processor: save it with ONNX Runtime's optimization level extended (ORT_ENABLE_EXTENDED), or "
+       "this file was optimized for one processor: save it with ONNX Runtime's optimization level extended "
+       "(ORT_ENABLE_EXTENDED), or "
        "open the file before optimization"},
+      {{"ai.onnx.ml.ZipMap"},
+       "convert the classifier without it (skl2onnx: options={\"zipmap\": False}), or cut the graph before this "
+       "node, whose operand "
+       "holds the probabilities"},
       {{"ai.onnx.ml."},
        "convert the model with a tool that writes it in operations on tensors of the domain ai.onnx"},
   };

@@ -87,7 +87,7 @@ class CommandLine(command_line.CommandLine):
                 (["generate", model, "-p", "a", "--temprature=1"], ["has no option --temprature", "did you mean --temperature?"]),
                 (["generate", model, "-p", "a", "b"], ["no place for \"b\""]),
                 (["generate", model], ["one of --prompt, --file and --ids"]),
-                (["generate", model, "-p", "a", "--ids", "1"], ["one of --prompt, --file and --ids"]),
+                (["generate", model, "-p", "a", "--ids", "1"], ["only one of --prompt, --file and --ids"]),
                 (["generate", model, "-p", "a", "--adapter", "x", "--adapter", "y"], ["--adapter is given more than once"])):
             self.error(*words, names=names, status=2)
         # Options of the library have their flags' names, or those that --option takes.

@@ -15,7 +15,8 @@ namespace {
 
 /// floor(size * scale), as f32; nullopt for a symbolic size that no whole number scales.
 std::optional<Dim> scaled(const Dim& size, float scale) {
-  if (!(scale > 0 && scale < 1e9f)) InferContext::fail(cat("a scale is ", scale, ", expected more than 0"));
+  if (!(scale > 0 && scale < 1e9f))
+    InferContext::fail(cat("a scale is ", scale, ", expected more than 0 and less than 1e9"));
   if (size.is_constant()) {
     const float scaled = std::floor(static_cast<float>(size.constant()) * scale);
     if (!(scaled >= 0 && scaled < 1e15f)) InferContext::fail(cat("a size would be ", scaled));

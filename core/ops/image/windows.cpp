@@ -38,7 +38,8 @@ void check_list(const InferContext& context, std::string_view name, size_t count
     InferContext::fail(cat("attribute ", quote(name), " has ", list.size(), " entries, expected ", count));
   for (int64_t entry : list)
     if (entry < least || entry > INT32_MAX)
-      InferContext::fail(cat("attribute ", quote(name), " has the entry ", entry, ", expected at least ", least));
+      InferContext::fail(
+          cat("attribute ", quote(name), " has the entry ", entry, ", expected ", least, " to ", INT32_MAX));
 }
 
 std::optional<Dim> window_count(InferContext& context, const Dim& size, const Dim& kernel, size_t i, size_t space) {

@@ -161,7 +161,7 @@ class Lowering {
     const OpSchema* schema = options_.ops.find(node.op);
     if (schema && schema->view && lower_view(node)) return;
     Instruction instruction;
-    instruction.origin = describe(node);
+    instruction.origin = describe(graph_, node);
     instruction.attributes = node.attributes;
     if (const auto kind = collective_kind(node.op)) {
       lower_collective(node, *kind, instruction);
