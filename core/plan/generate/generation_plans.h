@@ -25,9 +25,9 @@ struct GenerationLoad {
   std::optional<int64_t> pipeline = {}, data = {}, tensor = {};  ///< if given, only such meshes
 };
 
-/// Every mesh of so many ranks that fits, the fastest tokens first: tensor ranks within
-/// the machine's first level, which share the heads evenly; balanced pipeline stages; the others are replicas. Throws Error(invalid_argument) if there is no such
-/// mesh, Error(out_of_memory) with the least bytes if none fits.
+/// Every mesh of so many ranks that fits, the fastest tokens first: tensor ranks within the machine's first level, which share the heads
+/// evenly; balanced pipeline stages; the others are replicas. Throws Error(invalid_argument) if there is no such mesh,
+/// Error(out_of_memory) with the least bytes if none fits.
 std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, const GenerationLoad& load,
                                              const PriceTerms& terms);
 
