@@ -17,6 +17,12 @@ std::vector<int64_t> ranks_after_0(int64_t size) {
 }  // namespace
 
 RankHost::RankHost(const Mesh& mesh, const CommOptions& options, Serve serve) : others_(ranks_after_0(mesh.ranks())) {
+  constexpr int64_t most = 1024;
+  if (mesh.ranks() > most)
+    throw Error(Code::invalid_argument,
+                cat("the mesh ", quote(mesh.text()), " has ", mesh.ranks(), " ranks, and a process runs at most ",
+                    most, " as threads"),
+                "fewer ranks, or a process for each: mpirun");
   worlds_ = make_thread_world(static_cast<int>(mesh.ranks()), options);
   world_ = std::move(worlds_[0]);
   for (size_t i = 0; i < others_.size(); ++i) progress_.push_back(std::make_unique<LoadProgress>());

@@ -6,9 +6,27 @@
 
 #include "serving/http/base/failure.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 namespace plait::http {
 
+namespace {
+
 constexpr int64_t stop_tag = -1;  // calls are numbered from 1
+constexpr size_t long_body = 256 << 10;
+
+bool is_long(const Call& call) { return call.body.size() > long_body; }
+
+/// Of texts that became tokens, which take up to a hundred times their size: the allocator would keep it.
+void release_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
+}  // namespace
 
 Server::Server(const ServerSettings& settings) : settings_(settings), access_(settings.access) {
   transport_ = std::make_unique<Transport>(settings_.transport, static_cast<Host&>(*this));
@@ -202,19 +220,32 @@ void Server::dropped(uint64_t number) {
   ++(complete ? stats_.answered : stats_.cancelled);
 }
 
+std::deque<std::shared_ptr<Call>>::iterator Server::next_call() {
+  if (settings_.workers < 2 || reading_long_ + 1 < settings_.workers) return queue_.begin();
+  return std::find_if(queue_.begin(), queue_.end(), [](const auto& call) { return !is_long(*call); });
+}
+
 void Server::work() {
   for (;;) {
     std::shared_ptr<Call> call;
     {
       std::unique_lock lock(mutex_);
-      queued_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      queued_.wait(lock, [&] { return stopping_ || next_call() != queue_.end(); });
       if (stopping_) return;
-      call = std::move(queue_.front());
-      queue_.pop_front();
+      const auto next = next_call();
+      call = std::move(*next);
+      queue_.erase(next);
+      reading_long_ += is_long(*call);
     }
-    if (call->is_gone()) continue;
-    answer(call);
-    transport_->wake(call->number);
+    if (!call->is_gone()) {
+      answer(call);
+      transport_->wake(call->number);
+    }
+    if (!is_long(*call)) continue;
+    release_memory();
+    std::lock_guard lock(mutex_);
+    --reading_long_;
+    queued_.notify_one();  // who waits for another long one
   }
 }
 

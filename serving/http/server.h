@@ -68,6 +68,8 @@ class Server : public Models, private Host {
   void set_answer(const std::shared_ptr<Call>& call, std::unique_ptr<Answer> made);
   std::shared_ptr<Call> find(uint64_t number) const;
   ServedModels served() const;
+  /// The first call of the queue that a worker may read: one of them reads no long bodies, whose texts take seconds to become tokens.
+  std::deque<std::shared_ptr<Call>>::iterator next_call();
   void work();
   void pump();
   void keep_alive();
@@ -98,6 +100,7 @@ class Server : public Models, private Host {
   mutable std::mutex mutex_;
   std::condition_variable queued_, ended_;
   std::deque<std::shared_ptr<Call>> queue_;
+  int64_t reading_long_ = 0;  ///< workers that read a long body
   std::unordered_map<uint64_t, std::shared_ptr<Call>> calls_;
   ServedModels served_;
   bool stopping_ = false;

@@ -461,7 +461,8 @@ class Life(unittest.TestCase):
             server = Server(self, "--api-key", f"@{keys}", "--cors-origin", "https://page.example", "--max-body", "2K")
             self.assertEqual(server.call("GET", "/health")[0], 200)
             for headers, status in (({}, 401), ({"authorization": "Bearer firs"}, 401), ({"authorization": "Bearer first"}, 200),
-                                    ({"authorization": "Bearer second-key"}, 200), ({"x_api_key": "first"}, 200),
+                                    ({"authorization": "Bearer second-key"}, 200), ({"authorization": "bearer first"}, 200),
+                                    ({"authorization": "BearerX first"}, 401), ({"x_api_key": "first"}, 200),
                                     ({"authorization": "Bearer "}, 401), ({"authorization": "Bearer firstfirst"}, 401)):
                 self.assertEqual(server.call("GET", "/v1/models", **headers)[0], status, headers)
             status, headers, _ = server.call("OPTIONS", "/v1/chat/completions")
@@ -482,6 +483,28 @@ class Life(unittest.TestCase):
             self.assertEqual(crowd.call("POST", "/v1/completions", json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 1}))[0], 200)
             large = {"model": MODEL, "prompt": "a" * 4000}
             self.assertEqual(server.call("POST", "/v1/completions", large, authorization="Bearer first")[0], 413)
+
+    def test_long_prompts_leave_a_worker(self):
+        server = Server(self)
+        long = {"model": MODEL, "prompt": PROMPT * (2_000_000 // len(PROMPT)), "max_tokens": 1}
+        done, answers = [], []
+
+        def send():
+            answers.append(server.call("POST", "/v1/completions", long))
+            done.append(time.monotonic())
+        threads = [threading.Thread(target=send) for _ in range(3)]
+        for one in threads:
+            one.start()
+        time.sleep(0.2)  # two would be read by now, if two were
+        for _ in range(3):
+            self.assertEqual(server.call("GET", "/metrics")[0], 200)
+            self.assertEqual(len(server.complete(max_tokens=2)["choices"]), 1)
+        answered = time.monotonic()
+        for one in threads:
+            one.join()
+        self.assertEqual([status for status, _, _ in answers], [400] * 3)
+        self.assertIn("the context", str(answers[0][2]))
+        self.assertLess(sum(one < answered for one in done), 2)  # a call waits for none of them; the first may end meanwhile
 
     def test_unix_socket_and_mesh(self):
         with tempfile.TemporaryDirectory() as folder:

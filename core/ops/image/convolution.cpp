@@ -17,10 +17,21 @@ bool checked_ranks(const Dims* x, const Dims* w) {
   return true;
 }
 
+/// w [.., .., kernel...]
+void check_kernel(const InferContext& context, const Dims& w) {
+  if (const int64_t group = context.attributes().integer("group", 1); group < 1)
+    InferContext::fail(cat("attribute \"group\" is ", group, ", expected at least 1"));
+  for (size_t i = 2; i < w.size(); ++i)
+    if (w[i].is_constant() && w[i].constant() < 1)
+      InferContext::fail(
+          cat("w has size ", w[i].constant(), " in dimension ", i, ", expected a kernel of at least 1"));
+}
+
 /// [b, m, out...] for x, w at these operands.
 void infer_windows(InferContext& context, int x_at, int w_at) {
   const Dims *x = context.dims(x_at), *w = context.dims(w_at);
   if (!checked_ranks(x, w)) return;
+  check_kernel(context, *w);
   const size_t space = x->size() - 2;
   Dims out{(*x)[0], (*w)[0]};
   for (size_t i = 0; i < space; ++i) {
@@ -50,6 +61,7 @@ void infer_conv_transpose(InferContext& context) {
   context.set_type(0, context.dtype(0));
   const Dims *x = context.dims(0), *w = context.dims(1);
   if (!checked_ranks(x, w)) return;
+  check_kernel(context, *w);
   const size_t space = x->size() - 2;
   check_list(context, "output_shape", space, 0);
   const std::vector<int64_t> wanted = context.attributes().integers("output_shape");

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/base/thread_pool.h"
 #include "core/passes/shard/shard.h"
 #include "core/plan/search/candidates.h"
 
@@ -105,6 +106,8 @@ std::string reason(const StepPrice& best, const StepPrice& other) {
   return cat(percent(other.step_s / best.step_s - 1), " slower, most of it ", most.text);
 }
 
+constexpr int most_threads = 16;  // each compiles sections of its own, in some hundred megabytes
+
 class Search {
  public:
   Search(PlanPricer& pricer, const PlanLimits& limits) : pricer_(pricer), limits_(limits) {
@@ -126,16 +129,33 @@ class Search {
   }
 
  private:
-  void collect() {
+  /// A candidate's bounds, also with seats, or why it has none.
+  struct Tried {
+    std::vector<Candidate> bounds;
     std::exception_ptr refused;
-    for (const Plan& plan : candidate_plans(pricer_.task(), limits_)) {
+  };
+
+  void collect() {
+    const std::vector<Plan> plans = candidate_plans(pricer_.task(), limits_);
+    std::vector<Tried> tried(plans.size());
+    // Nearly all of a search's time: sections are compiled.
+    ThreadPool pool(std::clamp(usable_processors(), 1, most_threads));
+    pool.for_each(static_cast<int64_t>(plans.size()), [&](int64_t i, int) {
+      Tried& one = tried[static_cast<size_t>(i)];
+      const Plan& plan = plans[static_cast<size_t>(i)];
       try {
-        try_bound(plan);
-        for (const Plan& one : plans_with_seats(pricer_, limits_, plan)) try_bound(one);
+        one.bounds.push_back(bound_of(pricer_, plan));
+        for (const Plan& seated : plans_with_seats(pricer_, limits_, plan))
+          one.bounds.push_back(bound_of(pricer_, seated));
       } catch (const Error& error) {  // shardings that the mesh does not allow, or the engine does not make
         if (error.code() != Code::unsupported && error.code() != Code::invalid_argument) throw;
-        refused = std::current_exception();
+        one.refused = std::current_exception();
       }
+    });
+    std::exception_ptr refused;
+    for (Tried& one : tried) {
+      for (Candidate& bound : one.bounds) take_bound(std::move(bound));
+      if (one.refused) refused = one.refused;
     }
     if (out_.tried == 0 && refused) std::rethrow_exception(refused);
     if (out_.tried == 0)
@@ -148,8 +168,7 @@ class Search {
               [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });
   }
 
-  void try_bound(const Plan& plan) {
-    Candidate one = bound_of(pricer_, plan);
+  void take_bound(Candidate one) {
     ++out_.tried;
     least_ = std::min(least_, one.least_bytes);
     if (one.least_bytes <= memory_) fitting_.push_back(std::move(one));

@@ -336,32 +336,38 @@ std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, co
 }
 
 const StageTable& PlanPricer::table(const Plan& plan) {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<StageTable>& found = tables_[{probe_terms(plan, plan.recompute), plan.data, plan.micro_batch}];
-  if (found) return *found;
-  found = std::make_unique<StageTable>(price_table(plan, plan.recompute, false));
+  Once<StageTable>& found =
+      place_of(tables_, TableKey{probe_terms(plan, plan.recompute), plan.data, plan.micro_batch});
+  const std::lock_guard lock(found.mutex);
+  if (found.made) return *found.made;
+  StageTable table = price_table(plan, plan.recompute, false);
   if (task_.whole_layers_again && plan.recompute == Recompute::full) {
     const StageTable kept = price_table(plan, Recompute::off, true);
-    for (size_t i = 0; i < found->layers.size(); ++i) found->layers[i].sections = forward_again(kept.layers[i]);
+    for (size_t i = 0; i < table.layers.size(); ++i) table.layers[i].sections = forward_again(kept.layers[i]);
   }
-  return *found;
+  found.made = std::make_unique<StageTable>(std::move(table));
+  return *found.made;
+}
+
+const StageProbe& PlanPricer::probe(const ProbeTerms& terms) {
+  Once<StageProbe>& found = place_of(probes_, terms);
+  const std::lock_guard lock(found.mutex);
+  if (found.refused) std::rethrow_exception(found.refused);
+  try {
+    if (!found.made) found.made = std::make_unique<StageProbe>(task_.decoder, task_.training, terms);
+  } catch (const Error& error) {
+    if (error.code() == Code::unsupported || error.code() == Code::invalid_argument)
+      found.refused = std::current_exception();
+    throw;
+  }
+  return *found.made;
 }
 
 StageTable PlanPricer::price_table(const Plan& plan, Recompute recompute, bool scores_kept) {
-  const ProbeTerms terms = probe_terms(plan, recompute);
-  std::unique_ptr<StageProbe>& probe = probes_[terms];
-  if (const auto known = refused_.find(terms); known != refused_.end()) std::rethrow_exception(known->second);
-  try {
-    if (!probe) probe = std::make_unique<StageProbe>(task_.decoder, task_.training, terms);
-  } catch (const Error& error) {
-    if (error.code() == Code::unsupported || error.code() == Code::invalid_argument)
-      refused_.emplace(terms, std::current_exception());
-    throw;
-  }
   PriceTerms price{task_.decoder.compile.ops, task_.machine, task_.work, task_.decoder.shape.sequence};
   price.cut_hidden = task_.cut_rows ? task_.decoder.shape.hidden : 0;
   price.scores_kept = scores_kept;
-  return probe->price({plan.data, plan.micro_batch, task_.cut_messages}, price);
+  return probe(probe_terms(plan, recompute)).price({plan.data, plan.micro_batch, task_.cut_messages}, price);
 }
 
 StepPrice PlanPricer::price(const Plan& plan) {

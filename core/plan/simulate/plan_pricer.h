@@ -85,7 +85,8 @@ struct StepPrice {
   double most_bytes() const;
 };
 
-/// Prices plans of one task. Probes are compiled once for all plans that share their terms. Thread-safe.
+/// Prices plans of one task. Probes are compiled once for all plans that share their terms, several at once if several threads ask.
+/// Thread-safe.
 class PlanPricer {
  public:
   explicit PlanPricer(PlanTask task) : task_(std::move(task)) {}
@@ -100,14 +101,27 @@ class PlanPricer {
  private:
   using TableKey = std::tuple<ProbeTerms, int64_t, int64_t>;  ///< with data ranks and micro-batch
 
-  const PlanTask task_;
-  std::mutex mutex_;  ///< of all below
-
+  /// Made by the first that asks for it; others wait.
+  template <class T>
+  struct Once {
+    std::mutex mutex;  ///< of the rest
+    std::unique_ptr<T> made;
+    std::exception_ptr refused;  ///< what the engine does not compile
+  };
+  template <class Key, class T>
+  Once<T>& place_of(std::map<Key, std::unique_ptr<Once<T>>>& all, const Key& key) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Once<T>>& found = all[key];
+    if (!found) found = std::make_unique<Once<T>>();
+    return *found;
+  }
+  const StageProbe& probe(const ProbeTerms& terms);
   StageTable price_table(const Plan& plan, Recompute recompute, bool scores_kept);
 
-  std::map<ProbeTerms, std::unique_ptr<StageProbe>> probes_;
-  std::map<ProbeTerms, std::exception_ptr> refused_;  ///< those that the engine does not compile
-  std::map<TableKey, std::unique_ptr<StageTable>> tables_;
+  const PlanTask task_;
+  std::mutex mutex_;  ///< of the maps
+  std::map<ProbeTerms, std::unique_ptr<Once<StageProbe>>> probes_;
+  std::map<TableKey, std::unique_ptr<Once<StageTable>>> tables_;
 };
 
 /// Forward and backward pass of a stage; `split`: with input and weight gradients of their own.

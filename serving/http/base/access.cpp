@@ -1,5 +1,8 @@
 #include "serving/http/base/access.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "serving/http/base/failure.h"
 
 namespace plait::http {
@@ -37,8 +40,9 @@ void Access::check_host(const Head& head) const {
 void Access::check_key(const Head& head) const {
   if (settings_.keys.empty()) return;
   std::string_view given = field_of(head, "authorization");
-  constexpr std::string_view bearer = "Bearer ";
-  if (given.starts_with(bearer)) given.remove_prefix(bearer.size());
+  constexpr std::string_view bearer = "bearer ";  // in any case (RFC 9110, section 11.1)
+  if (std::ranges::equal(given.substr(0, bearer.size()), bearer, {}, [](unsigned char c) { return std::tolower(c); }))
+    given.remove_prefix(bearer.size());
   else given = field_of(head, "x-api-key");
   bool known = false;
   for (const std::string& key : settings_.keys) known |= same(given, key);

@@ -52,7 +52,7 @@ void check_turn(const Fields& turn) {
 /// The conversation for the chat template.
 OrderedJson messages_of(std::string_view text, const Fields& body) {
   const Json& given = body.required("messages");
-  if (!given.is_array() || given.empty()) reject("messages", "expected a list of messages");
+  if (!given.is_array() || given.empty()) reject("messages", "expected a list of at least one message");
   const auto ordered = OrderedJson::parse(text.begin(), text.end()).at("messages");
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < given.size(); ++i) {

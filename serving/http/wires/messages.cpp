@@ -104,7 +104,7 @@ class MessageReader {
   void read_messages() {
     const OrderedJson* given = found(body_, "messages");
     if (!given) throw HttpError(400, "messages is missing", "missing_required_parameter", "messages");
-    if (!given->is_array() || given->empty()) reject("messages", "expected a list of messages");
+    if (!given->is_array() || given->empty()) reject("messages", "expected a list of at least one message");
     for (size_t i = 0; i < given->size(); ++i) read_message((*given)[i], "messages[" + std::to_string(i) + "]");
     if (messages_.back()["role"].get_ref<const std::string&>() == "assistant")
       reject("messages", "ends with the assistant's turn: to continue one is not supported");

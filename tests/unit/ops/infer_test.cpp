@@ -313,6 +313,15 @@ TEST(Infer, QuantisationAndConvolution) {
   EXPECT_EQ(net.type(net.node("Conv", {net.input("b 3 224 224"), net.weight({64, 3, 7, 7}), net.weight({64})},
                               attrs({{"strides", Ints{2, 2}}, {"pads", Ints{3, 3, 3, 3}}}))),
             "f32[b, 64, 112, 112]");
+  EXPECT_NE(error_of([&] {
+              net.node("Conv", {net.input("b 6 s"), net.weight({6, 6, 4})}, attrs({{"group", int64_t{0}}}));
+            }).find("\"group\" is 0"),
+            std::string::npos);
+  for (const char* op : {"Conv", "ConvTranspose"})
+    EXPECT_NE(error_of([&] {
+                net.node(op, {net.input("b 6 s 4"), net.weight({6, 6, 3, 0})});
+              }).find("size 0 in dimension 3"),
+              std::string::npos);
 }
 
 TEST(Infer, UnknownRanksStayOpen) {

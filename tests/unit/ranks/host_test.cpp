@@ -119,6 +119,13 @@ TEST_P(Hosts, AnErrorThatIsReportedLeavesTheWorldAsItWas) {
 INSTANTIATE_TEST_SUITE_P(All, Hosts, testing::Bool(),
                          [](const auto& info) { return info.param ? "processes" : "threads"; });
 
+TEST(ServeRank, ThreadsOfAProcessAreBounded) {
+  const Error error =
+      thrown_by([&] { RankHost(Mesh::parse("data=100000"), CommOptions{}, [](World&, LoadProgress&) {}); });
+  EXPECT_EQ(error.code(), Code::invalid_argument);
+  EXPECT_THAT(error.message(), testing::AllOf(HasSubstr("100000 ranks"), HasSubstr("at most 1024")));
+}
+
 TEST(ServeRank, ARankWithoutAGraphRefuses) {
   auto worlds = make_thread_world(2);
   std::jthread other([&world = *worlds[1]] {
