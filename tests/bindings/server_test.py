@@ -485,14 +485,10 @@ class Life(unittest.TestCase):
             self.assertEqual(server.call("POST", "/v1/completions", large, authorization="Bearer first")[0], 413)
 
     def test_long_prompts_leave_a_worker(self):
-        server = Server(self)
+        server, answers = Server(self), []
         long = {"model": MODEL, "prompt": PROMPT * (2_000_000 // len(PROMPT)), "max_tokens": 1}
-        done, answers = [], []
-
-        def send():
-            answers.append(server.call("POST", "/v1/completions", long))
-            done.append(time.monotonic())
-        threads = [threading.Thread(target=send) for _ in range(3)]
+        threads = [threading.Thread(target=lambda: answers.append((server.call("POST", "/v1/completions", long), time.monotonic())))
+                   for _ in range(3)]
         for one in threads:
             one.start()
         time.sleep(0.2)  # two would be read by now, if two were
@@ -502,9 +498,9 @@ class Life(unittest.TestCase):
         answered = time.monotonic()
         for one in threads:
             one.join()
-        self.assertEqual([status for status, _, _ in answers], [400] * 3)
-        self.assertIn("the context", str(answers[0][2]))
-        self.assertLess(sum(one < answered for one in done), 2)  # a call waits for none of them; the first may end meanwhile
+        self.assertEqual([status for (status, _, _), _ in answers], [400] * 3)
+        self.assertIn("the context", str(answers[0][0]))
+        self.assertLess(sum(end < answered for _, end in answers), 2)  # no call waits for these; the first may end meanwhile
 
     def test_unix_socket_and_mesh(self):
         with tempfile.TemporaryDirectory() as folder:
