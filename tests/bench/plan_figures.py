@@ -126,7 +126,7 @@ def seconds():
             points.append((ranks, time.monotonic() - begin))
             print(f"{name} on {ranks}: {points[-1][1]:.1f} s", flush=True)
         series.append(Series(f"Llama {name}", points))
-    return chart("The planner's own time, one core", Axis("ranks", True), Axis("seconds"), series)
+    return chart(f"The planner's own time, {len(os.sched_getaffinity(0))} processors", Axis("ranks", True), Axis("seconds"), series)
 
 
 FIGURES = {"parity": parity, "links": links, "bubble": bubble, "memory": memory, "front": front, "seconds": seconds}
