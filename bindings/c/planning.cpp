@@ -58,20 +58,25 @@ DType work_of(const Settings& settings, const Machine& machine) {
   return DType::none;
 }
 
-PlanLimits limits_of(const Settings& settings) {
+/// Limits by the mesh; none if it is searched.
+PlanLimits mesh_limits(const Settings& settings) {
   PlanLimits out;
   out.ranks = settings.integer("ranks");
-  const bool searches = !settings.has("mesh") || settings.text("mesh").empty() || settings.text("mesh") == "auto";
-  if (!searches) {
-    const Mesh mesh = Mesh::parse(settings.text("mesh"));
-    out.pipeline = mesh.blocks(mesh.parts("pipeline"));
-    out.data = mesh.blocks(mesh.parts("data"));
-    out.tensor = mesh.blocks(mesh.parts("tensor"));
-    if (settings.has("ranks") && out.ranks != mesh.ranks())
-      throw Error(Code::invalid_argument,
-                  cat("option mesh has ", mesh.ranks(), " ranks, and option ranks is ", out.ranks));
-    out.ranks = mesh.ranks();
-  }
+  if (!settings.has("mesh") || settings.text("mesh").empty() || settings.text("mesh") == "auto") return out;
+  const Mesh mesh = Mesh::parse(settings.text("mesh"));
+  out.pipeline = mesh.blocks(mesh.parts("pipeline"));
+  out.data = mesh.blocks(mesh.parts("data"));
+  out.tensor = mesh.blocks(mesh.parts("tensor"));
+  if (settings.has("ranks") && out.ranks != mesh.ranks())
+    throw Error(Code::invalid_argument,
+                cat("option mesh has ", mesh.ranks(), " ranks, and option ranks is ", out.ranks));
+  out.ranks = mesh.ranks();
+  return out;
+}
+
+PlanLimits limits_of(const Settings& settings) {
+  PlanLimits out = mesh_limits(settings);
+  const bool one_stage = out.pipeline == 1;
   if (settings.has("memory_bytes")) out.memory_bytes = static_cast<double>(settings.integer("memory_bytes"));
   if (settings.has("pipeline")) out.schedule = settings.text("pipeline");
   if (settings.has("seats") && !settings.text("seats").empty())
@@ -89,8 +94,7 @@ PlanLimits limits_of(const Settings& settings) {
   if (settings.has("micro_batches") && settings.integer("micro_batches"))
     out.micro_batches = settings.integer("micro_batches");
   for (const char* key : {"pipeline", "micro_batches", "stages"})
-    if (!searches && *out.pipeline == 1 && settings.has(key) && settings.text(key) != "0" &&
-        settings.text(key) != "auto")
+    if (one_stage && settings.has(key) && settings.text(key) != "0" && settings.text(key) != "auto")
       throw Error(Code::invalid_argument,
                   cat("option ", key, " is ", settings.text(key), ", and the mesh ", quote(settings.text("mesh")),
                       " has no pipeline ranks"),
@@ -220,7 +224,7 @@ GenerationLoad load_of(const Settings& settings, const Machine& machine) {
     if (settings.has(key))
       throw Error(Code::invalid_argument, cat("option ", key, " is given, and so is generate"),
                   cat(key, " belongs to training: leave out one of them"));
-  const PlanLimits limits = limits_of(settings);
+  const PlanLimits limits = mesh_limits(settings);
   GenerationLoad out{.ranks = limits.ranks, .prompt = 512};
   out.pipeline = limits.pipeline, out.data = limits.data, out.tensor = limits.tensor;
   out.memory_bytes = settings.has("memory_bytes") ? static_cast<double>(settings.integer("memory_bytes"))

@@ -107,15 +107,19 @@ plait_api::World open_world(const ModelArguments& arguments, const OptionSets& o
   return {};
 }
 
+std::optional<LogLine> next_log(const plait_api::Model& model) {
+  plait_log_level level{};
+  plait_tensor* text = nullptr;
+  plait_api::check(plait_log_next(model.get(), &level, &text));
+  if (!text) return std::nullopt;
+  return LogLine{level, plait_api::Tensor(text).text()};
+}
+
 void print_log(const plait_api::Model& model) {
-  while (true) {
-    plait_log_level level{};
-    plait_tensor* text = nullptr;
-    plait_api::check(plait_log_next(model.get(), &level, &text));
-    if (!text) return;
-    const std::string line = plait_api::Tensor(text).text();
-    if (level == PLAIT_LOG_WARNING) std::fprintf(stderr, "plait: warning: %s\n", line.c_str());
-    else if (line.starts_with("mesh auto: ")) std::fprintf(stderr, "plait: %s\n", line.c_str());  // was asked for
+  while (const std::optional<LogLine> line = next_log(model)) {
+    if (line->level == PLAIT_LOG_WARNING) std::fprintf(stderr, "plait: warning: %s\n", line->text.c_str());
+    else if (line->text.starts_with("mesh auto: "))
+      std::fprintf(stderr, "plait: %s\n", line->text.c_str());  // was asked for
   }
 }
 

@@ -23,6 +23,12 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
 /// Sets a user's option. Throws UsageError if it is invalid.
 void set_option(plait_api::Options& options, const std::string& key, const std::string& value);
 
+struct LogLine {
+  plait_log_level level;
+  std::string text;
+};
+/// Takes the oldest line of the model's log.
+std::optional<LogLine> next_log(const plait_api::Model& model);
 /// Prints warnings of the model's log, and what was chosen for the mesh auto, to stderr.
 void print_log(const plait_api::Model& model);
 

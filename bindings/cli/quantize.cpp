@@ -10,15 +10,9 @@ namespace {
 
 /// The log's lines so far, on stderr; progress replaces itself where it is a terminal.
 void print_progress(const plait_api::Model& model) {
-  while (true) {
-    plait_log_level level{};
-    plait_tensor* text = nullptr;
-    plait_api::check(plait_log_next(model.get(), &level, &text));
-    if (!text) return;
-    const std::string line = plait_api::Tensor(text).text();
-    if (level != PLAIT_LOG_DEBUG)
-      std::fprintf(stderr, "plait: %s%s\n", level == PLAIT_LOG_WARNING ? "warning: " : "", line.c_str());
-  }
+  while (const std::optional<LogLine> line = next_log(model))
+    if (line->level != PLAIT_LOG_DEBUG)
+      std::fprintf(stderr, "plait: %s%s\n", line->level == PLAIT_LOG_WARNING ? "warning: " : "", line->text.c_str());
 }
 
 /// Writes the rounded model, and its progress on stderr; false if it was interrupted, then nothing is left of it.

@@ -84,10 +84,6 @@ void hold_round(std::atomic<int32_t>& pending, std::atomic<uint32_t>& rounds, in
   pending.fetch_or(Gate::closed, std::memory_order_acq_rel);
 }
 
-}  // namespace
-
-namespace {
-
 thread_local const std::atomic<bool>* stops_this_thread = nullptr;
 
 }  // namespace
@@ -122,13 +118,14 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::call(int worker) {
-  stops_this_thread = flag_;
+  const std::atomic<bool>* const before = std::exchange(stops_this_thread, flag_);
   try {
     (*task_)(worker);
   } catch (...) {
     std::lock_guard lock(error_mutex_);
     if (!error_) error_ = std::current_exception();
   }
+  stops_this_thread = before;
 }
 
 void ThreadPool::loop(int worker) {
