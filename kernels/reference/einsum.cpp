@@ -144,14 +144,15 @@ Factor<N> product_of(std::vector<Factor<N>> factors, const std::vector<int>& res
     for (const int label : factors[k].labels) keep(kept, label, needed(label, 0, k));
     if (kept != factors[k].labels) factors[k] = contract(factors[k], one, kept);
   }
-  for (size_t k = 1; k < factors.size(); ++k) {
+  if (factors.size() == 1) return contract(factors[0], one, result);
+  for (size_t k = 1; k + 1 < factors.size(); ++k) {
     std::vector<int> kept;
     for (const Factor<N>* factor : {&factors[0], &factors[k]})
       for (const int label : factor->labels) keep(kept, label, needed(label, k + 1, k));
     factors[0] = contract(factors[0], factors[k], kept);
     factors[k] = {};
   }
-  return contract(factors[0], one, result);
+  return contract(factors[0], factors.back(), result);
 }
 
 KernelStatus einsum(const KernelCall& call, const Equation& equation) {
