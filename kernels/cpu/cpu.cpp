@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/cpu/attention/register.h"
@@ -11,20 +13,27 @@
 
 namespace plait {
 
+namespace {
+
+/// Those that can be used, up to the limit.
+std::vector<cpu::Isa> isas_up_to(std::string_view isa_limit) {
+  std::vector<cpu::Isa> out = cpu::usable_isas();
+  if (isa_limit.empty()) return out;
+  int count = isa_limit == "reference" ? 0 : -1;
+  for (int isa = 0; isa <= static_cast<int>(cpu::Isa::amx); ++isa)
+    if (cpu::isa_name(static_cast<cpu::Isa>(isa)) == isa_limit) count = isa + 1;
+  if (count < 0)
+    throw Error(Code::invalid_argument, cat("unknown instruction set ", quote(isa_limit)),
+                "use reference, avx2, avx512, avx512_bf16 or amx");
+  out.resize(std::min(out.size(), static_cast<size_t>(count)));
+  return out;
+}
+
+}  // namespace
+
 void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
   using namespace cpu;
-  if (isa_limit == "reference") return;
-  Isa limit = Isa::amx;
-  if (!isa_limit.empty()) {
-    int number = 0;
-    while (number <= static_cast<int>(Isa::amx) && isa_name(static_cast<Isa>(number)) != isa_limit) ++number;
-    limit = static_cast<Isa>(number);
-    if (limit > Isa::amx)
-      throw Error(Code::invalid_argument, cat("unknown instruction set ", quote(isa_limit)),
-                  "use reference, avx2, avx512, avx512_bf16 or amx");
-  }
-  for (Isa isa : usable_isas()) {
-    if (isa > limit) break;
+  for (Isa isa : isas_up_to(isa_limit)) {
     add_linear_back(table, isa);  // before add_linear, whose kernels take all Linears
     add_linear(table, isa);
     add_adapters(table, isa);
@@ -63,9 +72,9 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
   }
 }
 
-std::vector<std::string> cpu_isas() {
+std::vector<std::string> cpu_isas(std::string_view isa_limit) {
   std::vector<std::string> out;
-  for (cpu::Isa isa : cpu::usable_isas()) out.emplace_back(cpu::isa_name(isa));
+  for (cpu::Isa isa : isas_up_to(isa_limit)) out.emplace_back(cpu::isa_name(isa));
   return out;
 }
 

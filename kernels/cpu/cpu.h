@@ -15,7 +15,7 @@ namespace plait {
 /// no limit, "reference" for none. Throws Error(invalid_argument) for other names.
 void register_cpu_kernels(KernelTable& table, std::string_view isa_limit);
 
-/// Names of the usable instruction sets, ascending; empty on a processor without AVX2.
-std::vector<std::string> cpu_isas();
+/// Names of these instruction sets, ascending; empty on a processor without AVX2.
+std::vector<std::string> cpu_isas(std::string_view isa_limit = "");
 
 }  // namespace plait

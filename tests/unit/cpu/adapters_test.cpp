@@ -40,8 +40,7 @@ TEST(CpuAdapters, EqualTheReference) {
 
 TEST(CpuAdapters, ARowHasTheSameBitsInAnyCompany) {
   const int64_t n = 300, k = 77, r = 20;
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     auto run = [&](int64_t begin, int64_t count, int threads, int64_t shift = 0) {
       return run_op(kernels(), "plait.AddAdapters", {},
                     adapter_operands(AdapterRows(begin, count, n, k), n, k, r, shift), {{DType::f32, {count, n}}},
@@ -61,13 +60,10 @@ TEST(CpuAdapters, ARowHasTheSameBitsInAnyCompany) {
 }
 
 TEST(CpuAdapters, SlotsThatAreNotThereAreRefused) {
-  std::vector<std::string> all = isas();
-  all.emplace_back("reference");
   for (int32_t slot : {-2, 4}) {
     AdapterRows given(0, 3, 8, 8);
     given.adapters.as<int32_t>()[1] = slot;
-    for (const std::string isa : {"reference", "avx2", "avx512"}) {
-      if (std::find(all.begin(), all.end(), isa) == all.end()) continue;
+    for (const std::string& isa : with_reference(whole_isas())) {
       KernelStatus status;
       run_op(kernels(), "plait.AddAdapters", {}, adapter_operands(given, 8, 8, 2), {{DType::f32, {3, 8}}}, 1, &status,
              isa);

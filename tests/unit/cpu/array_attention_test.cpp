@@ -59,13 +59,6 @@ struct ArrayProblem {
   std::vector<OutputType> outputs;
 };
 
-/// The instruction sets that have the kernel: others use theirs.
-std::vector<std::string> array_isas() {
-  std::vector<std::string> out = isas();
-  std::erase_if(out, [](const std::string& isa) { return isa != "avx2" && isa != "avx512"; });
-  return out;
-}
-
 TEST(CpuArrayAttention, EqualsReference) {
   std::vector<ArrayCase> cases = {
       {},
@@ -106,7 +99,7 @@ TEST(CpuArrayAttention, EqualsReference) {
 
 TEST(CpuArrayAttention, AQueryHasTheSameBitsInAnyCompany) {
   const ArrayProblem all({.b = 1, .s = 150, .t = 150, .how = attributes({{"softcap", 3.0}}), .flat = true});
-  for (const std::string& isa : array_isas()) {
+  for (const std::string& isa : whole_isas()) {
     const Tensor together = run_op(kernels(), "Attention", all.how, all.inputs, all.outputs, 3, nullptr, isa)[0];
     for (int64_t i : {0, 63, 64, 149}) {
       std::vector<Tensor> inputs = all.inputs;
@@ -127,7 +120,7 @@ TEST(CpuArrayAttention, WhatIsMaskedMayBeNaN) {
     for (int64_t g = 0; g < shape[1]; ++g)
       for (int64_t j = 6; j < 9; ++j) data[(g * shape[2] + j) * shape[3]] = slot == 1 ? NAN : INFINITY;
   }
-  for (const std::string& isa : array_isas()) {
+  for (const std::string& isa : whole_isas()) {
     const Tensor y = run_op(kernels(), "Attention", problem.how, problem.inputs, problem.outputs, 1, nullptr, isa)[0];
     EXPECT_TRUE(std::all_of(y.as<float>(), y.as<float>() + y.elements(), [](float x) { return std::isfinite(x); }))
         << isa;

@@ -77,9 +77,8 @@ struct World {
 
 /// Instruction sets with a kernel for these pages, which rounds queries and weights from avx512_bf16 on.
 std::vector<std::string> isas_of(const AttentionCase& c) {
-  std::vector<std::string> out;
-  for (const std::string& isa : isas())
-    if (isa == "avx2" || isa == "avx512" || (isa == "avx512_bf16" && c.pages == DType::bf16)) out.push_back(isa);
+  std::vector<std::string> out = whole_isas();
+  if (has_isa("avx512_bf16") && c.pages == DType::bf16) out.push_back("avx512_bf16");
   return out;
 }
 void expect_near_reference(const Tensor& y, const Tensor& expected, std::string_view isa) {
@@ -201,8 +200,7 @@ TEST(CpuAttention, NaNScoresGiveNaN) {
 /// The loops of bf16 pages with the instructions' stand-ins, where there is AVX-512, against those that round nothing: a tile of tokens,
 /// and each token for itself.
 TEST(CpuAttention, EmulatedPairsOfNumbersAreNearUnroundedOnes) {
-  const std::vector<std::string> there = isas();
-  if (std::ranges::find(there, "avx512") == there.end()) GTEST_SKIP() << "needs AVX-512";
+  if (!has_isa("avx512")) GTEST_SKIP() << "needs AVX-512";
   struct Sizes {
     int64_t heads, d, e, c, window;
   };
@@ -254,8 +252,7 @@ TEST(CpuAttention, EmulatedPairsOfNumbersAreNearUnroundedOnes) {
 
 TEST(CpuAttention, RefusesWhatIsOutOfRange) {
   World world({}, 2, 3, 10);
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     auto status_of = [&](int32_t segment, int32_t position, const Tensor& table) {
       KernelStatus status;
       Attributes attributes;
@@ -283,8 +280,7 @@ TEST(CpuKvWrite, EqualsReferenceAndLeavesTheRest) {
     Tensor slots = tensor(DType::i32, {1, 4}, {47, -1, 0, 18});
     expect_reference("plait.KvWrite", {}, {k_pages, v_pages, k, v, slots},
                      {{pages, {3, 2, 9, 16}}, {pages, {3, 2, 16, 7}}}, 0, 0);
-    for (const std::string& isa : isas()) {
-      if (isa != "avx2" && isa != "avx512") continue;
+    for (const std::string& isa : whole_isas()) {
       KernelStatus status;
       run_op(kernels(), "plait.KvWrite", {}, {k_pages, v_pages, k, v, tensor(DType::i32, {1, 4}, {0, 1, 48, 2})},
              {{pages, {3, 2, 9, 16}}, {pages, {3, 2, 16, 7}}}, 1, &status, isa);

@@ -86,8 +86,7 @@ TEST(CpuBlocked, EmbeddingEqualsReferenceBitForBit) {
 
 TEST(CpuBlocked, EmbeddingRefusesIdsOutOfRange) {
   BlockedWeights table({DType::u4, 2, 16, DType::f32, DType::none, 8}, 4, 7);
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     KernelStatus status;
     run_op(kernels(), "plait.Embedding", attributes({{"zero", int64_t{8}}}),
            {table.codes, Tensor::of<int64_t>(DType::i64, {1, 1}, std::vector<int64_t>{4}), table.scales},
@@ -99,8 +98,7 @@ TEST(CpuBlocked, EmbeddingRefusesIdsOutOfRange) {
 /// Row i of m rows equals row i computed by itself, for any number of threads, and wherever weights lie in memory.
 void expect_invariant(const std::string& op, const Attributes& attributes, int64_t k,
                       const std::vector<Tensor>& weights, const std::vector<int64_t>& widths) {
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     auto run = [&](const Tensor& x, int threads, int64_t shift) {
       std::vector<Tensor> inputs{x};
       for (const Tensor& w : weights) inputs.push_back(shifted(w, shift));
@@ -172,8 +170,7 @@ TEST(CpuBlocked, SeveralLinearsAndGates) {
 }
 
 TEST(CpuBlocked, RefusesScalesOfOtherSizes) {
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     KernelStatus status;
     run_op(kernels(), "plait.Linear", {},
            {Tensor(DType::f32, {1, 32}), Tensor(DType::u4, {4, 2, 16}), Tensor(), Tensor(DType::f32, {4, 1})},

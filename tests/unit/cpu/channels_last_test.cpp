@@ -14,7 +14,7 @@ void expect_definition(const std::string& op, const Attributes& attributes, cons
   const std::vector<OutputType> outputs{{DType::f32, y}};
   const Tensor expected = run_op(kernels(), op, attributes, inputs, outputs, 1, nullptr, "reference")[0];
   int compared = 0;
-  for (const std::string isa : {"avx2", "avx512"})
+  for (const std::string& isa : whole_isas())
     for (const auto& kernel : kernels().all())
       if (kernel->op == op && kernel->isa == isa)
         for (int threads : {1, 3}) {
@@ -211,7 +211,7 @@ TEST(CpuElementwise, NamesTheResultThatIsNotANumber) {
   Tensor x = random_tensor(DType::f32, {1300}, 1);
   x.as<float>()[1100] = NAN;
   for (const char* step : {"Neg 0", "Div 0 1"})
-    for (const std::string& isa : {std::string("reference"), std::string("avx2"), std::string("avx512")}) {
+    for (const std::string& isa : with_reference(whole_isas())) {
       const Attributes how = attributes({{"steps", Texts{step}}, {"to", static_cast<int64_t>(DType::i8)}});
       KernelStatus status;
       run_op(kernels(), "plait.Elementwise", how, {x, tensor(DType::f32, {}, {0.5})}, {{DType::i8, {1300}}}, 2,

@@ -2,8 +2,7 @@
 // What the tests of the fast kernels share: a table of reference and fast kernels, tensors at odd addresses.
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/reference/reference.h"
+#include "tests/unit/support/isas.h"
 #include "tests/unit/support/kernel_test.h"
 
 namespace plait::test {
@@ -11,15 +10,11 @@ namespace plait::test {
 inline const KernelTable& kernels() {
   static const KernelTable table = [] {
     KernelTable made;
-    register_reference_kernels(made);
-    register_cpu_kernels(made, "");
+    register_kernels_under_test(made);
     return made;
   }();
   return table;
 }
-
-/// The instruction sets under test: all that this machine has.
-inline std::vector<std::string> isas() { return cpu_isas(); }
 
 /// The same elements, `bytes` behind an aligned address: weights in a mapped file may start anywhere.
 inline Tensor shifted(const Tensor& tensor, int64_t bytes) {

@@ -114,8 +114,7 @@ TEST(CpuExperts, GradientsEqualReference) {
       const std::vector<OutputType> gradients = expert_gradients(all, form);
       all.insert(all.begin(), random_tensor(DType::f32, {tokens, width}, 77));
       expect_reference("plait.ExpertsBack", form.attributes, all, gradients, 2e-4, 5e-4, 2);
-      for (const std::string isa : {"avx2", "avx512"}) {
-        if (std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+      for (const std::string& isa : whole_isas()) {
         const auto alone = run_op(kernels(), "plait.ExpertsBack", form.attributes, all, gradients, 1, nullptr, isa),
                    shared = run_op(kernels(), "plait.ExpertsBack", form.attributes, all, gradients, 3, nullptr, isa);
         for (size_t k = 0; k < alone.size(); ++k) expect_equal_bits(alone[k], shared[k]);
@@ -191,8 +190,7 @@ TEST(CpuExperts, ATokenHasTheSameBitsInAnyCompany) {
 
 TEST(CpuExperts, NoTokensAndNoChoices) {
   const Form form;
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     run_op(kernels(), "plait.Experts", {}, expert_operands(Tokens(form, 0, 0, 2), weights_of(form)),
            {{DType::f32, {0, width}}}, 2, nullptr, isa);
     Tensor y = run_op(kernels(), "plait.Experts", {}, expert_operands(Tokens(form, 0, 2, 0), weights_of(form)),
@@ -204,10 +202,7 @@ TEST(CpuExperts, NoTokensAndNoChoices) {
 TEST(CpuExperts, RefuseWhatDoesNotFit) {
   const Form form{.weights = DType::u4};
   const Tokens tokens(form, 0, 2, 2);
-  std::vector<std::string> all = isas();
-  all.push_back("reference");
-  for (const std::string& isa : all) {
-    if (isa != "avx2" && isa != "avx512" && isa != "reference") continue;
+  for (const std::string& isa : with_reference(whole_isas())) {
     SCOPED_TRACE(isa);
     auto status_of = [&](std::vector<Tensor> inputs) {
       KernelStatus status;

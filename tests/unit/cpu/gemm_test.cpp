@@ -12,15 +12,13 @@ struct GemmVariant {
 };
 
 std::vector<GemmVariant> gemm_variants() {
-  const std::vector<std::string> all = isas();
-  auto has = [&](std::string_view name) { return std::find(all.begin(), all.end(), name) != all.end(); };
   std::vector<GemmVariant> out;
-  if (has("avx2")) out.push_back({"avx2", cpu::f32_gemm_tiles(cpu::Isa::avx2), false});
-  if (has("avx512")) out.push_back({"avx512", cpu::f32_gemm_tiles(cpu::Isa::avx512), false});
-  if (has("avx512")) out.push_back({"emulated avx512_bf16", cpu::emulated_bf16_gemm_tiles(), true});
-  if (has("avx512")) out.push_back({"emulated amx", cpu::emulated_amx_gemm_tiles(), true});
-  if (has("amx")) out.push_back({"amx", cpu::amx_gemm_tiles(), true});
-  if (has("avx512_bf16")) out.push_back({"avx512_bf16", cpu::bf16_gemm_tiles(), true});
+  if (has_isa("avx2")) out.push_back({"avx2", cpu::f32_gemm_tiles(cpu::Isa::avx2), false});
+  if (has_isa("avx512")) out.push_back({"avx512", cpu::f32_gemm_tiles(cpu::Isa::avx512), false});
+  if (has_isa("avx512")) out.push_back({"emulated avx512_bf16", cpu::emulated_bf16_gemm_tiles(), true});
+  if (has_isa("avx512")) out.push_back({"emulated amx", cpu::emulated_amx_gemm_tiles(), true});
+  if (has_isa("amx")) out.push_back({"amx", cpu::amx_gemm_tiles(), true});
+  if (has_isa("avx512_bf16")) out.push_back({"avx512_bf16", cpu::bf16_gemm_tiles(), true});
   return out;
 }
 

@@ -120,8 +120,7 @@ TEST(CpuConvInteger, LargePlanesOfOneChannelEqualReference) {
 
 /// What this processor may not have.
 TEST(CpuIntegerTiles, EmulatedAmxHasTheSumsOfPairs) {
-  const std::vector<std::string> all = isas();
-  if (std::find(all.begin(), all.end(), "avx512_bf16") == all.end()) GTEST_SKIP() << "needs VNNI for what is around it";
+  if (!has_isa("avx512_bf16")) GTEST_SKIP() << "needs VNNI for what is around it";
   const cpu::IntegerTiles &pairs = cpu::integer_tiles(cpu::Isa::avx512),
                           matrices = cpu::amx_tiles(cpu::integer_tiles(cpu::Isa::avx512_bf16), true);
   for (const bool is_signed : {false, true})

@@ -108,8 +108,7 @@ TEST(CpuLinearAttention, EqualsReference) {
   for (const RecurrentCase& c : recurrent_cases()) {
     Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
     auto expected = attend(c, mixture, state, slots(places), 1, "reference");
-    for (const char* isa : {"avx2", "avx512"}) {
-      if (std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+    for (const std::string& isa : whole_isas()) {
       for (int threads : {1, 2}) {
         SCOPED_TRACE(cat(isa, " ", c.rule, " d ", c.d, " e ", c.e, " threads ", threads));
         auto actual = attend(c, mixture, state, slots(places), threads, isa);
@@ -125,8 +124,7 @@ TEST(CpuCausalConv, EqualsReference) {
   for (const char* activation : {"none", "silu"}) {
     Tensor state = random_tensor(DType::f32, {6, taps - 1, channels}, 9);
     auto expected = convolve(mixture, state, slots(places), 1, "reference", activation);
-    for (const std::string& isa : isas()) {
-      if (isa != "avx2" && isa != "avx512") continue;
+    for (const std::string& isa : whole_isas()) {
       auto actual = convolve(mixture, state, slots(places), 2, isa, activation);
       expect_equal_bits(actual[0], expected[0]);
       expect_near(actual[1], expected[1], 2e-6, 1e-6);
@@ -166,8 +164,7 @@ void expect_any_cut(const Tensor& state, const Run& run) {
 TEST(CpuLinearAttention, BitsInAnyCompanyAndCut) {
   for (const RecurrentCase& c : recurrent_cases()) {
     Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
-    for (const char* isa : {"reference", "avx2", "avx512"}) {
-      if (isa != std::string("reference") && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+    for (const std::string& isa : with_reference(whole_isas())) {
       SCOPED_TRACE(cat(isa, " ", c.rule));
       expect_any_cut(state, [&](const std::vector<Part>& parts, const Tensor& before, const Tensor& where) {
         return attend(c, parts, before, where, 2, isa);
@@ -178,8 +175,7 @@ TEST(CpuLinearAttention, BitsInAnyCompanyAndCut) {
 
 TEST(CpuCausalConv, BitsInAnyCompanyAndCut) {
   Tensor state = random_tensor(DType::f32, {6, taps - 1, channels}, 9);
-  for (const char* isa : {"reference", "avx2", "avx512"}) {
-    if (isa != std::string("reference") && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+  for (const std::string& isa : with_reference(whole_isas())) {
     SCOPED_TRACE(isa);
     expect_any_cut(state, [&](const std::vector<Part>& parts, const Tensor& before, const Tensor& where) {
       return convolve(parts, before, where, 2, isa);
@@ -284,8 +280,7 @@ TEST(Packed, DocumentsHaveTheBitsThatTheyHaveAlone) {
   const Rows rows(packed), own({packed.back()});
   const int64_t n = own.count(), first = rows.count() - n;
   for (const RecurrentCase& c : recurrent_cases())
-    for (const std::string& isa : isas()) {
-      if (isa != "avx2" && isa != "avx512") continue;
+    for (const std::string& isa : whole_isas()) {
       auto run = [&](const Rows& tokens) {
         std::vector<Tensor> operands = packed_operands(c, tokens);
         std::vector<Tensor> out = run_op(kernels(), "plait.PackedLinearAttention", attention_attributes(c), operands,
@@ -345,8 +340,7 @@ TEST(Packed, GradientsHaveTheSameBits) {
 TEST(Slots, WhatIsOutOfRangeIsRefused) {
   RecurrentCase c;
   Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
-  for (const std::string isa : {"reference", "avx2"}) {
-    if (isa != "reference" && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+  for (const std::string& isa : with_reference(whole_isas())) {
     auto status = [&](const std::vector<Part>& parts, const std::vector<std::pair<int32_t, int32_t>>& where) {
       Rows rows(parts);
       std::vector<Tensor> x = attention_operands(c, rows);

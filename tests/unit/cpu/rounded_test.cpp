@@ -6,11 +6,6 @@
 namespace plait::test {
 namespace {
 
-bool has(std::string_view name) {
-  std::vector<std::string> all = isas();
-  return std::find(all.begin(), all.end(), name) != all.end();
-}
-
 struct Variant {
   std::string name;
   const cpu::PackedTiles& tiles;
@@ -18,10 +13,10 @@ struct Variant {
 
 std::vector<Variant> variants() {
   std::vector<Variant> out;
-  if (has("avx2")) out.push_back({"emulated amx", cpu::emulated_amx_tiles()});
-  if (has("avx512")) out.push_back({"emulated avx512_bf16", cpu::emulated_bf16_tiles()});
-  if (has("avx512_bf16")) out.push_back({"avx512_bf16", cpu::bf16_tiles()});
-  if (has("amx")) out.push_back({"amx", cpu::amx_tiles()});
+  if (has_isa("avx2")) out.push_back({"emulated amx", cpu::emulated_amx_tiles()});
+  if (has_isa("avx512")) out.push_back({"emulated avx512_bf16", cpu::emulated_bf16_tiles()});
+  if (has_isa("avx512_bf16")) out.push_back({"avx512_bf16", cpu::bf16_tiles()});
+  if (has_isa("amx")) out.push_back({"amx", cpu::amx_tiles()});
   return out;
 }
 
@@ -85,13 +80,13 @@ TEST(CpuRounded, TheTableGivesThemOnlyNodesThatAskForIt) {
   const OperandInfo inputs[] = {{DType::f32, 2}, {DType::bf16, 2, true}}, outputs[] = {{DType::f32, 2}};
   Attributes round = attributes({{"round_x", int64_t{1}}}), plain;
   for (std::string name : {"avx512_bf16", "amx"}) {
-    if (!has(name)) continue;
+    if (!has_isa(name)) continue;
     KernelTable table;
     register_cpu_kernels(table, name);
     EXPECT_EQ(table.find({"plait.Linear", round, inputs, outputs})->isa, name);
     EXPECT_EQ(table.find({"plait.Linear", plain, inputs, outputs})->isa, "avx512");
   }
-  if (has("avx2")) {  // without such an instruction set the node keeps x in f32
+  if (has_isa("avx2")) {  // without such an instruction set the node keeps x in f32
     KernelTable table;
     register_cpu_kernels(table, "avx2");
     EXPECT_EQ(table.find({"plait.Linear", round, inputs, outputs})->isa, "avx2");
@@ -103,7 +98,7 @@ TEST(CpuRounded, WholeOpsOnThisProcessor) {
   const int64_t k = 100, f = 77;
   Tensor gate = random_tensor(DType::bf16, {f, k}, 5), up = random_tensor(DType::bf16, {f, k}, 6);
   for (std::string isa : {"avx512_bf16", "amx"}) {
-    if (!has(isa)) continue;
+    if (!has_isa(isa)) continue;
     for (int64_t m : {1, 7, 40}) {
       Tensor x = random_tensor(DType::f32, {m, k}, 7);
       auto call = [&](std::string_view op, const Tensor& left, int threads, std::string_view on) {

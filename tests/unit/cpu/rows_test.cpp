@@ -31,8 +31,7 @@ TEST(CpuRows, SoftmaxEqualsReference) {
 }
 
 TEST(CpuRows, ARowHasTheSameBitsInAnyBatch) {
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     Tensor x = random_tensor(DType::f32, {400, 77}, 5), scale = random_tensor(DType::f32, {77}, 6);
     for (std::string_view op : {"RMSNormalization", "LayerNormalization", "Softmax", "Gelu", "Tanh"}) {
       auto run = [&](const Tensor& part, int threads) {
@@ -68,8 +67,7 @@ TEST(CpuRows, EmbeddingAndGatherEqualReference) {
                        {random_tensor(dtype, {2, 5, h}, 11), tensor(DType::i64, {2, 2}, {4, 0, 2, 2})},
                        {{dtype, {2, 2, h}}}, 0, 0);
     }
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     KernelStatus status;
     run_op(kernels(), "plait.Embedding", attributes({{"to", int64_t{1}}}),
            {Tensor(DType::f32, {3, 4}), tensor(DType::i64, {2}, {1, 3})}, {{DType::f32, {2, 4}}}, 1, &status, isa);

@@ -31,8 +31,7 @@ TEST(CpuTraining, SumsOfProductsHaveTheBitsOfBothNodes) {
             const Tensor sum = random_tensor(DType::f32, {2, t, n}, 1), x = random_tensor(DType::f32, {2, t, k}, 2);
             const Tensor w = random_tensor(DType::f32, back ? Shape{k, n} : Shape{n, k}, 3);
             const OutputType type{DType::f32, {2, t, n}};
-            for (const std::string& isa : isas()) {
-              if (!rounds && isa != "avx2" && isa != "avx512") continue;
+            for (const std::string& isa : rounds ? isas() : whole_isas()) {
               const Attributes of_product = attributes({{"round_x", rounds}}),
                                of_both = attributes({{"round_x", rounds}, {"back", back}}),
                                many_rows = attributes({{"round_x", rounds}, {"many_rows", int64_t{1}}});
@@ -130,8 +129,7 @@ TEST(CpuTraining, HeadsWithTheirLossEqualTheReference) {
       std::vector<OutputType> outputs = both;
       outputs.insert(outputs.end(), gradients.begin(), gradients.end());
       expect_reference("plait.HeadLoss", attributes, operands, outputs, 1e-4, 2e-5, 2);
-      for (const std::string& isa : isas()) {
-        if (isa != "avx2" && isa != "avx512") continue;
+      for (const std::string& isa : whole_isas()) {
         const auto of_one = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 1, nullptr, isa);
         const auto of_three = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 3, nullptr, isa);
         for (size_t i = 0; i < outputs.size(); ++i)
@@ -278,8 +276,7 @@ TEST(CpuTraining, GradientsOfNormsEqualTheReference) {
 }
 
 TEST(CpuTraining, GradientsOfNormsHaveTheSameBitsWithAnyThreads) {
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     const Tensor x = random_tensor(DType::f32, {900, 77}, 1), scale = random_tensor(DType::f32, {77}, 2),
                  dy = random_tensor(DType::f32, {900, 77}, 3);
     const OutputType row{DType::f32, {77}};
@@ -355,8 +352,7 @@ TEST(CpuTraining, RowsAreAddedUpAsInTheReference) {
             {random_tensor(DType::f32, {2, h, n, 3}, 2), indices(dtype, {n, 3}, -15, 15), sizes_of(last)},
             {{DType::f32, last}}, 1e-6, 3 * atol, 2);
       }
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     KernelStatus status;
     run_op(kernels(), "plait.EmbeddingBack", {},
            {Tensor(DType::f32, {2, 4}), tensor(DType::i64, {2}, {1, 3}), sizes_of({3, 4})}, {{DType::f32, {3, 4}}}, 1,
@@ -396,8 +392,7 @@ TEST(CpuTraining, SumsEqualTheReference) {
       expect_reference(op, attributes({{"noop_with_empty_axes", int64_t{c.noop}}}), {x, axes}, {{DType::f32, c.sums}},
                        2e-6, 1e-5, 2);
   }
-  for (const std::string& isa : isas()) {
-    if (isa != "avx2" && isa != "avx512") continue;
+  for (const std::string& isa : whole_isas()) {
     const Tensor x = random_tensor(DType::f32, {2, 300001}, 2), axes = tensor(DType::i64, {1}, {1});
     auto run = [&](const Tensor& part, int threads) {
       return run_op(kernels(), "ReduceSumSquare", {}, {part, axes}, {{DType::f32, {part.shape()[0], 1}}}, threads,

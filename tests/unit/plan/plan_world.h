@@ -2,8 +2,7 @@
 // Ops and kernels for compilations that nothing runs.
 #include "core/ops/ops.h"
 #include "core/passes/base/pass.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/reference/reference.h"
+#include "tests/unit/support/isas.h"
 
 namespace plait::test {
 
@@ -12,8 +11,7 @@ struct PlanWorld {
   KernelTable kernels;
   PlanWorld() {
     register_ops(ops);
-    register_reference_kernels(kernels);
-    register_cpu_kernels(kernels, "");
+    register_kernels_under_test(kernels);
   }
   CompileOptions options() const { return CompileOptions{ops, kernels}; }
   static const PlanWorld& get() {

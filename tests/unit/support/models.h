@@ -7,9 +7,8 @@
 #include "core/generate/engine.h"
 #include "core/ops/ops.h"
 #include "importers/onnx/import.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/reference/reference.h"
 #include "tests/unit/support/default_kernels.h"
+#include "tests/unit/support/isas.h"
 
 namespace plait::test {
 
@@ -20,8 +19,7 @@ struct World {
   DeviceKind device = DeviceKind::host;  ///< of default_device()
   World() {
     register_ops(ops);
-    register_reference_kernels(kernels);
-    register_cpu_kernels(kernels, "");
+    register_kernels_under_test(kernels);
     device = add_default_kernels(kernels);
   }
   CompileOptions options(DType dtype = DType::none) const {

@@ -47,10 +47,7 @@ class RecurrentGoldens : public testing::TestWithParam<std::string> {
     }
     std::vector<Tensor> with_dy{array("dy")};
     with_dy.insert(with_dy.end(), operands.begin(), operands.end());
-    std::vector<std::string> sets = cpu_isas();
-    sets.push_back("reference");
-    for (const std::string& isa : sets) {
-      if (isa != "reference" && isa != "avx2" && isa != "avx512") continue;
+    for (const std::string& isa : with_reference(whole_isas())) {
       SCOPED_TRACE(isa);
       const Tensor y = run_op(World::get().kernels, op, attributes(), operands, {{DType::f32, array("y").shape()}}, 2,
                               nullptr, isa)[0];
