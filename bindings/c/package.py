@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the release archive of a build: what cmake --install lays down, the licences of all that is linked in, and a list of it
-(sbom.spdx.json, SPDX 2.3).
+"""Makes the release archive of a build: what cmake --install lays down, the licence, those of all that is linked in, and a list of
+it (sbom.spdx.json, SPDX 2.3).
 
 usage: package.py ROOT BUILD CARGO OUT_DIRECTORY
 """
@@ -62,7 +62,7 @@ def list_of(version, parts):
     def spdx(number, name, version_of, licence):
         return {"SPDXID": f"SPDXRef-{number}", "name": name, "versionInfo": version_of, "downloadLocation": "NOASSERTION",
                 "licenseDeclared": re.sub(r"/", " OR ", licence), "filesAnalyzed": False}
-    packages = [spdx(0, "plait", version, "NOASSERTION")]
+    packages = [spdx(0, "plait", version, "Apache-2.0")]
     packages += [spdx(number, *part[:3]) for number, part in enumerate(parts, 1)]
     digest = hashlib.sha256(json.dumps(packages).encode()).hexdigest()
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"plait-{version}",
@@ -81,6 +81,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         stage = os.path.join(folder, name)
         output("cmake", "--install", build, "--prefix", stage, "--strip")
+        shutil.copy(os.path.join(root, "LICENSE"), stage)
         licences = os.path.join(stage, "share/doc/plait/licences")
         for part, part_version, _, files in parts:
             if not files:

@@ -14,11 +14,14 @@ import subprocess
 import sys
 import zipfile
 
+LICENSE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "LICENSE")
 PLUGINS = ("plait_cuda.so", "plait_mpi.so")  # next to the library, if they were built
-METADATA = """Metadata-Version: 2.1
+METADATA = """Metadata-Version: 2.4
 Name: plait
 Version: {version}
 Summary: Reads ONNX language models, generates from them and fine-tunes them, over the processors that there are
+License-Expression: Apache-2.0
+License-File: LICENSE
 Requires-Python: >=3.11
 Requires-Dist: numpy>=1.26
 Provides-Extra: dtypes
@@ -68,6 +71,8 @@ def main():
         for name, path in files_of(build):
             with open(path, "rb") as file:
                 add(name, file.read())
+        with open(LICENSE, "rb") as file:
+            add(f"{info}/licenses/LICENSE", file.read())
         add(f"{info}/METADATA", METADATA.format(version=version).encode())
         add(f"{info}/WHEEL", WHEEL.format(tag=tag).encode())
         archive.writestr(zipfile.ZipInfo(f"{info}/RECORD", (2020, 1, 1, 0, 0, 0)), "".join(record) + f"{info}/RECORD,,\n")

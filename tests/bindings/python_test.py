@@ -43,6 +43,8 @@ def main():
         where = subprocess.run([os.path.join(fresh, "bin", "python"), "-c", "import plait; print(plait.__file__)"], cwd=folder,
                                check=True, capture_output=True, text=True).stdout
         assert where.startswith(site), where
+        licence, = glob.glob(os.path.join(site, "plait-*.dist-info", "licenses", "LICENSE"))
+        assert open(licence).read() == open(os.path.join(root, "LICENSE")).read()
         subprocess.run([os.path.join(fresh, "bin", "python"), *unit, "test_scenarios"], cwd=tests, env=env, check=True)
     return 0
 

@@ -5,7 +5,7 @@ import sys
 # Where what we write lies; everything else at the top (build/, models/, .deps/, environments) is made by tools.
 FOLDERS = (".ci", "bindings", "core", "docs", "importers", "kernels", "samples", "serving", "tests")
 TOP_FILES = (".clang-format", ".clang-tidy", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md",
-             "README.md", "run")
+             "LICENSE", "README.md", "run")
 SKIPPED_FOLDERS = {"__pycache__", "target", "generated"}
 CPP = (".h", ".hpp", ".c", ".cpp")
 
