@@ -4,17 +4,23 @@
 #   include/google/...       its headers
 #   bin/protoc               the compiler of the same version
 #   proto/onnx-ml.proto      the format, from the onnx package
-# The library is built from the distribution's source package: the packaged static library is not
-# position-independent, and the packaged shared one can clash with the copy that a host program has loaded. The lite
-# runtime has no registry of message types, so two copies in one process do not meet. Needs apt (Debian or Ubuntu,
-# lists up to date), cmake, ninja, a C++ compiler, python3 with pip. The system's apt configuration is read, never
+# The library is built from the distribution's source package, with the distribution's patches: the packaged static
+# library is not position-independent, and the packaged shared one can clash with the copy that a host program has
+# loaded. The lite runtime has no registry of message types, so two copies in one process do not meet. Needs apt (Debian
+# or Ubuntu, lists up to date), dpkg-dev, a C++ compiler, python3 with pip. The system's apt configuration is read, never
 # changed. A finished PREFIX is left as it is; an interrupted run leaves nothing behind.
 set -eu
 
 onnx_version=1.22.0
 root=$(cd "$(dirname "$0")/../.." && pwd)
 prefix=${1:-$root/.deps/protobuf}
-stamp="plait 1, onnx $onnx_version"
+stamp="plait 2, onnx $onnx_version"
+# What reading and writing ONNX links of the lite runtime, in src/google/protobuf.
+sources="arena arenastring extension_set generated_enum_util generated_message_util implicit_weak_message message_lite
+  parse_context repeated_field repeated_ptr_field wire_format_lite io/coded_stream io/zero_copy_stream
+  io/zero_copy_stream_impl io/zero_copy_stream_impl_lite stubs/common stubs/int128 stubs/status stubs/stringpiece
+  stubs/structurally_valid stubs/strutil"
+compiler=${CXX:-c++}
 
 say() { echo "get_protobuf: $*"; }
 fail() { say "$*" >&2; exit 1; }
@@ -23,7 +29,7 @@ if [ "$(cat "$prefix/stamp" 2>/dev/null)" = "$stamp" ]; then
   say "$prefix is up to date"
   exit 0
 fi
-for tool in apt-get dpkg-deb cmake ninja python3; do
+for tool in apt-get dpkg-deb dpkg-source "$compiler" ar python3; do
   command -v "$tool" >/dev/null || fail "$tool is missing; install it first"
 done
 
@@ -50,8 +56,9 @@ apt_source="-o Dir::Etc::SourceList=$work/sources.list -o Dir::Etc::SourceParts=
 apt-get -qq $apt_source update
 # shellcheck disable=SC2086
 (cd "$work/source" && apt-get -qq $apt_source source --download-only protobuf)
-tar -xf "$work"/source/protobuf_*.orig.tar.* -C "$work/source"
-tree=$(find "$work/source" -mindepth 1 -maxdepth 1 -type d)
+tree=$work/source/tree
+dpkg-source --no-check -x "$work"/source/protobuf_*.dsc "$tree" > "$work/unpack.log" 2>&1 ||
+  { tail -n 20 "$work/unpack.log" >&2; fail "the source package cannot be unpacked"; }
 version=$(sed -n 's/^AC_INIT(\[Protocol Buffers\],\[\([0-9.]*\)\].*/\1/p' "$tree/configure.ac")
 
 say "fetching protoc $version"
@@ -85,14 +92,16 @@ with zipfile.ZipFile(wheel) as archive, open(folder + "/onnx-ml.proto", "wb") as
 END
 
 say "building protobuf-lite $version"
-cmake -S "$tree" -B "$work/build" -G Ninja -Wno-dev -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_CXX_FLAGS="-ffunction-sections -fdata-sections -w" -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
-  -DCMAKE_CXX_VISIBILITY_PRESET=hidden -DCMAKE_VISIBILITY_INLINES_HIDDEN=ON \
-  -Dprotobuf_BUILD_TESTS=OFF -Dprotobuf_BUILD_PROTOC_BINARIES=OFF -Dprotobuf_BUILD_SHARED_LIBS=OFF \
-  -Dprotobuf_WITH_ZLIB=OFF > "$work/cmake.log" 2>&1 || { tail -n 20 "$work/cmake.log" >&2; fail "cmake failed"; }
-ninja -C "$work/build" libprotobuf-lite.a > "$work/ninja.log" 2>&1 ||
-  { tail -n 20 "$work/ninja.log" >&2; fail "the build failed"; }
-cp "$work/build/libprotobuf-lite.a" "$work/out/lib/"
+# As one unit, in a few seconds: the headers are most of what the compiler reads.
+for name in $sources; do
+  printf '#include "google/protobuf/%s.cc"\n' "$name"
+  # Some sources leave the macros of port_def.inc defined.
+  printf '#ifdef PROTOBUF_VERSION\n#include "google/protobuf/port_undef.inc"\n#endif\n'
+done > "$work/lite.cc"
+"$compiler" -std=c++17 -O1 -DNDEBUG -DHAVE_PTHREAD=1 -fPIC -fvisibility=hidden -fvisibility-inlines-hidden \
+  -ffunction-sections -fdata-sections -w -I "$tree/src" -c "$work/lite.cc" -o "$work/lite.o" > "$work/build.log" 2>&1 ||
+  { tail -n 20 "$work/build.log" >&2; fail "the build failed"; }
+ar rcs "$work/out/lib/libprotobuf-lite.a" "$work/lite.o"
 (cd "$tree/src" && find google/protobuf \( -name '*.h' -o -name '*.inc' \) -print0 |
   tar --null -T - -cf -) | (mkdir -p "$work/out/include" && tar -xf - -C "$work/out/include")
 cp "$tree/LICENSE" "$work/out/LICENSE.protobuf"
