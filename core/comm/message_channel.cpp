@@ -21,7 +21,7 @@ const plait_mpi_table& load_mpi(const std::string& plugin) {
     const char* why = dlerror();
     throw Error(
         Code::not_found, cat("the MPI plug-in cannot be loaded: ", why ? why : path),
-        "install MPI and build Plait with it (Debian: libopenmpi-dev, openmpi-bin), or use ranks that are threads");
+        "build the target plait_mpi (Debian: with libopenmpi-dev, openmpi-bin), or use ranks that are threads");
   }
   auto entry = reinterpret_cast<plait_mpi_entry*>(dlsym(library, PLAIT_MPI_ENTRY));
   const plait_mpi_table* mpi = entry ? entry() : nullptr;
