@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Where the time of `./run test` goes: compiling, by folder and the longest steps; suites, the longest first.
+"""Where the time of `./run test` goes: processor seconds of its steps; compiling, by folder and the longest steps; suites, the
+longest first.
 
-usage: times.py BUILD...      build folders, as build/release
+usage: times.py [--steps FILE] BUILD...      build folders, as build/release
 
-Of each step the last time it ran; seconds of steps that ran at once add up.
+FILE has a line for each step of `run`: what, seconds, milliseconds of processors (user and system, of all its processes), with
+tabs between. The rest is from the records of ninja and ctest, which have no processor seconds: of each of their steps the last
+time it ran; seconds of those that ran at once add up.
 """
 import collections
 import os
 import sys
+
+# Processor seconds that `./run test` may take from nothing, on two cores of an EPYC 9004 at 2.6 GHz.
+BUDGET = 4800
 
 
 def steps(build):
@@ -51,7 +57,26 @@ def show(title, rows, most):
         print(f"  {seconds:7.1f} s  {name}")
 
 
+def show_steps(path):
+    """The table of the steps of `run`, and their sum next to the budget."""
+    rows = collections.OrderedDict()
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            what, seconds, milliseconds = line.rstrip("\n").split("\t")
+            known = rows.get(what, (0, 0))
+            rows[what] = (known[0] + int(seconds), known[1] + int(milliseconds) / 1000)
+    print("processor s  seconds  step")
+    for what, (seconds, processor) in rows.items():
+        print(f"{processor:11.1f}  {seconds:7d}  {what}")
+    total = sum(processor for _, processor in rows.values())
+    print(f"{total:11.1f}  {sum(seconds for seconds, _ in rows.values()):7d}  in all; the budget of all release suites is {BUDGET}"
+          " processor seconds")
+
+
 def main(builds):
+    if builds[:1] == ["--steps"]:
+        show_steps(builds[1])
+        builds = builds[2:]
     for build in builds:
         if not os.path.exists(os.path.join(build, ".ninja_log")):
             continue
