@@ -2,7 +2,7 @@
 # The library never ends its host's process and never writes to its streams: none of our own object files refers to a
 # function that does.
 #
-#   no_abort_no_print.sh RUST_SOURCES FILE...      FILE: .a or .o, built without sanitizers; third parties' are not given
+#   no_abort_no_print.sh CRATE FILE...      FILE: .a or .o, built without sanitizers; third parties' are not given
 #
 # What objects cannot show, and where it is seen to instead:
 # - An exception out of a noexcept function ends the process without a reference of ours (the unwinder does it): the
@@ -12,7 +12,7 @@
 # - dlopen is for the plug-ins of MPI and CUDA, which the host asks for, and the libraries that these name.
 # - fwrite, write and the like may go to a file that was asked for; what they must not get is stdout or stderr, which
 #   would be a reference of its own.
-# - The objects of the Rust crate hold instances of other crates' generic code, so there the sources are searched.
+# - The objects of the Rust crates hold instances of other crates' generic code, so there the sources are searched.
 set -eu
 
 rust=$1
@@ -51,7 +51,7 @@ for file in "$@"; do
 done
 
 # Tests inside the crate's files stand at their end.
-for file in "$rust"/*.rs; do
+for file in "$rust"/src/*.rs "$rust"/*/src/*.rs; do
   awk -v file="$file" '
     /#\[cfg\(test\)\]/ { exit bad }
     /(^|[^a-z_])(e?print(ln)?|dbg|unimplemented|todo)!|process::(exit|abort)|std::io::(stdout|stderr)/ {

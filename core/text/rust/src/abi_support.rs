@@ -7,6 +7,7 @@ use std::sync::Once;
 
 use crate::budget;
 use crate::error::{panic_text, Code, Result, TextError};
+use crate::grammar;
 
 /// `plait_text_view`: memory of the caller, read during the call only. `data` may be null when `size` is 0.
 #[repr(C)]
@@ -100,8 +101,7 @@ impl Drop for Inside {
 fn quieten_own_panics() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        // Its hook captures backtraces, which allocate: it is set first, so that ours comes before it.
-        let _ = llguidance::panic_utils::catch_unwind(|| Ok(()));
+        grammar::keep_panics_quiet();
         let previous = take_hook();
         set_hook(Box::new(move |panic| {
             if DEPTH.with(Cell::get) == 0 {

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::bpe_tables::{merge_hash, probe, BpeTables, Merge, PieceSlot, ABSENT, UNUSED};
 use crate::error::{Result, TextError};
-use crate::hash;
+use plait_bpe::hash;
+use plait_bpe::tables::{merge_hash, probe, BpeTables, Merge, PieceSlot, ABSENT, UNUSED};
 
 pub type Vocabulary<'a> = Vec<(Cow<'a, str>, u32)>;
 pub type MergeList<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;

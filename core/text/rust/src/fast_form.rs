@@ -6,9 +6,9 @@
 //! then for each section its offset and its length (u64 each), then the sections, each at a multiple of 16, and at
 //! the end the hash of everything before it.
 
-use crate::bpe_tables::{BpeTables, Merge, PieceSlot};
 use crate::error::{Result, TextError};
-use crate::hash;
+use plait_bpe::hash;
+use plait_bpe::tables::{BpeTables, Merge, PieceSlot};
 
 const MAGIC: &[u8; 8] = b"PLAITTOK";
 const VERSION: u32 = 1;
@@ -142,8 +142,8 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::{Bpe, BpeSettings};
     use crate::bpe_build;
+    use plait_bpe::{Bpe, BpeSettings};
 
     const SOURCE: Source = Source { hash: 1, size: 2 };
 
@@ -194,7 +194,7 @@ mod tests {
         full.piece_slots.retain(|slot| slot.entry != 0);
         assert!(read(&write(SOURCE, "", &full), SOURCE).is_err());
         let mut full = tables();
-        full.merge_slots.retain(|merge| merge.left != crate::bpe_tables::UNUSED);
+        full.merge_slots.retain(|merge| merge.left != plait_bpe::tables::UNUSED);
         assert!(read(&write(SOURCE, "", &full), SOURCE).is_err());
         assert!(read(&write(SOURCE, "", &BpeTables::default()), SOURCE).is_err());
     }

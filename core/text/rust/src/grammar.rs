@@ -57,6 +57,11 @@ impl Kind {
     }
 }
 
+/// llguidance's hook captures backtraces, which allocate: it is set first, so that ours comes before it.
+pub fn keep_panics_quiet() {
+    let _ = llguidance::panic_utils::catch_unwind(|| Ok(()));
+}
+
 const MOST_TEXT: usize = 256 << 10;
 const COMPILING: Budget = Budget { bytes: 256 << 20, milliseconds: 2_000, cancels: None };
 const STEPPING: Budget = Budget { bytes: 64 << 20, milliseconds: 1_000, cancels: None };

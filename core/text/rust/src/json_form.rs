@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokenizers::ModelWrapper;
 
-use crate::bpe::{Bpe, BpeSettings};
 use crate::bpe_build::{self, MergeList, Vocabulary};
 use crate::error::{reading, Result, TextError};
 use crate::model::TextModel;
+use plait_bpe::{Bpe, BpeSettings};
 
 const HINT: &str = "tokenizer.json must be the file that Hugging Face's tokenizers library writes";
 

@@ -7,7 +7,7 @@ use tokenizers::models::bpe::BpeTrainer;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::{Model, ModelWrapper, Result, Token};
 
-use crate::bpe::Bpe;
+use plait_bpe::Bpe;
 
 pub enum TextModel {
     Flat(Box<Bpe>),

@@ -11,7 +11,6 @@ use tokenizers::{
     TokenizerImpl,
 };
 
-use crate::bpe::{Bpe, BpeSettings};
 use crate::budget::{self, Budget};
 use crate::chat::{ChatRequest, ChatSettings, ChatTemplate};
 use crate::deep_stack;
@@ -22,6 +21,7 @@ use crate::model::TextModel;
 use crate::pieces::{self, ByteRuns, Decoding};
 use crate::token_bytes::PieceBytes;
 use crate::vocabulary::Vocabulary;
+use plait_bpe::{Bpe, BpeSettings};
 
 type Pipeline = TokenizerImpl<TextModel, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 

@@ -1,4 +1,4 @@
-//! Byte-pair encoding over `bpe_tables`.
+//! Byte-pair encoding over `tables`.
 //!
 //! The rules, down to the order in which unknown characters are fused, are those of the `tokenizers` crate, whose
 //! own model cannot be built without hashing every piece and every merge at each load (0.4 s for 262,144 pieces on
@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use serde::{Deserialize, Serialize};
 use tokenizers::Token;
 
-use crate::bpe_tables::{BpeTables, ABSENT};
+use crate::tables::{BpeTables, ABSENT};
 
 /// The scalars of tokenizer.json's "model".
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
