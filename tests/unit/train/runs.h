@@ -123,7 +123,8 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
   std::vector<TrainingSample> samples;
   for (const auto& document : all) samples.push_back({document, {}});
   Outcome out;
-  const double rate = options.optimizer.kind == OptimizerKind::sgd ? 0.5 : 1e-3;
+  // With a rate of 0.5 three steps magnify the rounding of the first one a thousand times: expect_same() is about a gradient's sums.
+  const double rate = options.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-3;
   for (int step = 0; step < steps; ++step) {
     const int64_t micro_batches = std::max(engine.micro_batches(), options.pipeline.micro_batches);
     const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks(), micro_batches);
@@ -187,9 +188,11 @@ inline void expect_equal(const Outcome& got, const Outcome& expected) {
   expect_equal_updates(got, expected);
 }
 
-/// How far from each other two runs may be, relative to their numbers.
+/// How far from each other two runs may be, relative to their numbers. In f32 a sum of n terms differs in another order by at most
+/// n 2^-24 of the sum of its terms' sizes; what a gradient is the end of, forwards and back, are some 50 products of about 100 terms:
+/// 50 x 100 x 2^-24 = 3e-4. Errors of single terms cancel in the norm of all and more so in the loss.
 struct Tolerance {
-  double loss = 2e-5, norm = 1e-4, update = 1e-4, floor = 1e-6;  ///< the last of the largest update
+  double loss = 2e-5, norm = 1e-4, update = 3e-4, floor = 1e-6;  ///< the last of the largest update
 };
 constexpr Tolerance in_f64{1e-12, 1e-11, 1e-10, 1e-12};
 
