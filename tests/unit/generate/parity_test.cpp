@@ -7,6 +7,7 @@
 #include "core/generate/engines.h"
 #include "tests/unit/generate/steps.h"
 #include "tests/unit/support/models.h"
+#include "tests/unit/support/rounding_kernels.h"
 
 namespace plait::test {
 namespace {
@@ -54,6 +55,36 @@ TEST_P(Fixture, Bf16StaysClose) {
     error += (got[i] - expected[i]) * (got[i] - expected[i]), power += expected[i] * expected[i];
   // Each weight moves by up to 2^-9 of itself, here against unrounded ones: a few times 1e-5 in power.
   EXPECT_LT(error / power, 3e-3);
+}
+
+/// Kernels of an instruction set, or those that round x, or the reference's. Attention over pages of bf16 rounds queries, too, where there
+/// are instructions for such pairs: it is left out.
+std::vector<float> bf16_logits(const Graph& graph, const std::string& isa) {
+  KernelTable all, table;
+  if (isa == "rounding") register_rounding_kernels(all);
+  else register_reference_kernels(all);
+  if (isa != "rounding" && isa != "reference") register_cpu_kernels(all, isa);
+  for (const std::unique_ptr<Kernel>& kernel : all.all())
+    if (kernel->op != "plait.PagedAttention" || kernel->isa != "avx512_bf16") table.add(*kernel);
+  CompileOptions options{World::get().ops, table};
+  options.dtype = DType::bf16;
+  return logits(*make_engine(graph, options, small_engine()), some_ids(20), nullptr, 20);
+}
+
+/// docs/architecture.md, "Bits": with dtype bf16 weights are rounded on every instruction set, x of products from avx512_bf16 on.
+TEST_P(Fixture, Bf16RoundsXWhereThereAreProductsOfPairs) {
+  const Graph graph = fixture_graph(GetParam());
+  const std::vector<float> exact = bf16_logits(graph, "reference"), rounded = bf16_logits(graph, "rounding");
+  // Sums in another order let a number that is rounded to bf16, of x or of the cache, fall on the other side: 2^-8 of one of k >= 64
+  // operands, which is 2^-8 / sqrt(64) = 5e-4 of a sum. Where all of x is rounded, logits move by 1e-2 or more.
+  constexpr double limit = 2e-3;
+  for (const std::string& isa : isas()) {
+    SCOPED_TRACE(isa);
+    const bool rounds = isa == "avx512_bf16" || isa == "amx";
+    const std::vector<float> got = bf16_logits(graph, isa);
+    EXPECT_LT(relative_error(got, rounds ? rounded : exact), limit);
+    if (rounded != exact) EXPECT_GT(relative_error(got, rounds ? exact : rounded), 2 * limit);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fixture,
