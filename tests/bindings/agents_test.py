@@ -19,6 +19,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server_test  # noqa: E402
 import structured_test  # noqa: E402
+from limits import HANG_S  # noqa: E402
 from structured_test import MODEL, PLAIN, QWEN, TOOLS, TURNS  # noqa: E402
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -42,7 +43,7 @@ class WithClient(structured_test.WithServer):
         """What a stream ends with that the server's end cuts."""
         server = self.serve(PLAIN, "--drain", "0")
         data = json.dumps({"model": MODEL, "stream": True, "ignore_eos": True, **body}).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as raw:
             raw.sendall(b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
             got = raw.recv(20)
             self.assertTrue(got.startswith(b"HTTP/1.1 200"), got)

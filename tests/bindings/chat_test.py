@@ -15,6 +15,8 @@ import tempfile
 import time
 import unittest
 
+from limits import HANG_S
+
 PLAIT = MODEL = None
 CTRL_C, CTRL_D, UP = b"\x03", b"\x04", b"\x1b[A"
 
@@ -32,7 +34,7 @@ class Folder(unittest.TestCase):
 class Chat(Folder):
     def call(self, *words, stdin="", model=None, status=0):
         done = subprocess.run([PLAIT, "chat", model or MODEL, "--seed", "7", "-n", "8", *words], input=stdin.encode(),
-                              capture_output=True, env=self.environment, timeout=120)
+                              capture_output=True, env=self.environment, timeout=HANG_S)
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
@@ -49,7 +51,7 @@ class Chat(Folder):
         asked, said = self.call("--prompt", "Hello")
         self.assertIn("8 tokens", said)
         generated = subprocess.run([PLAIT, "generate", MODEL, "--chat", "--prompt", "Hello", "--seed", "7", "-n", "8"],
-                                   capture_output=True, env=self.environment, timeout=120).stdout.decode(errors="replace")
+                                   capture_output=True, env=self.environment, timeout=HANG_S).stdout.decode(errors="replace")
         self.assertEqual(asked, generated)
         self.assertEqual(self.call(stdin="Hello\n")[0], generated, "stdin that is no terminal is one message")
         for empty in ("", " \n"):
@@ -109,7 +111,7 @@ class Chat(Folder):
         with open(self.path("data.jsonl"), "w") as file:
             file.write('{"text": "one two three four"}\n' * 4)
         subprocess.run([PLAIT, "train", MODEL, "--data", self.path("data.jsonl"), "--lora", "2", "--lr", "0.5", "--steps", "2",
-                        "--out", self.path("run")], check=True, capture_output=True, env=self.environment, timeout=120)
+                        "--out", self.path("run")], check=True, capture_output=True, env=self.environment, timeout=HANG_S)
         out, _ = self.lines("Hello", "/reset", "/adapter " + self.path("run/adapter"), "Hello", "/reset", "/adapter", "Hello",
                             words=["--temperature", "0"])
         plain, adapted, again = out.rstrip("\n").split("\n")
@@ -128,7 +130,7 @@ class Terminal(Folder):
         self.seen = b""
         self.wait_for(b"> ")
 
-    def wait_for(self, text, seconds=60):
+    def wait_for(self, text, seconds=HANG_S):
         """Reads until the text comes; what came since the last time."""
         end = time.monotonic() + seconds
         while text not in self.seen:
@@ -142,7 +144,7 @@ class Terminal(Folder):
         os.write(self.terminal, b"".join(keys))
 
     def status(self):
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANG_S
         try:
             while select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0]:
                 os.read(self.terminal, 4096)

@@ -19,6 +19,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server_test  # noqa: E402
 import structured_test  # noqa: E402
+from limits import HANG_S  # noqa: E402
 from structured_test import MODEL, QWEN  # noqa: E402
 
 NODE_FOLDER, JAVA_FOLDER = (os.path.join(server_test.ROOT, ".cache", name) for name in ("node", "java"))
@@ -52,7 +53,7 @@ class Node(WithModel):
         if not node():
             self.skipTest("NOT RUN: there is no package openai of Node")
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients", "openai.mjs")
-        done = subprocess.run([node(), script, NODE_FOLDER, self.server.address, MODEL], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([node(), script, NODE_FOLDER, self.server.address, MODEL], capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         got = json.loads(done.stdout)
         text = self.expected()
@@ -80,8 +81,8 @@ class Load(WithModel):
         program = os.path.join(NODE_FOLDER, "node_modules", "autocannon", "autocannon.js")
         if not node() or not os.path.exists(program):
             self.skipTest("NOT RUN: there is no package autocannon of Node")
-        done = subprocess.run([node(), program, "--json", "--no-progress", "--timeout", "60", *words], capture_output=True, text=True,
-                              timeout=120)
+        done = subprocess.run([node(), program, "--json", "--no-progress", "--timeout", str(HANG_S), *words], capture_output=True, text=True,
+                              timeout=HANG_S)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         got = json.loads(done.stdout)
         self.assertEqual((got["errors"], got["timeouts"], got["mismatches"]), (0, 0, 0))
@@ -107,7 +108,7 @@ class Java(WithModel):
             self.skipTest("NOT RUN: there is no package openai-java")
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients", "OpenAiClient.java")
         done = subprocess.run(["java", "-cp", os.path.join(JAVA_FOLDER, "*"), script, self.server.address, MODEL],
-                              capture_output=True, text=True, timeout=240)
+                              capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-3000:])
         got = dict(line.split("\t", 1) for line in done.stdout.splitlines())
         text = self.expected().replace("\\", "\\\\").replace("\n", "\\n")

@@ -5,6 +5,8 @@ import subprocess
 import tempfile
 import unittest
 
+from limits import HANG_S
+
 
 class CommandLine(unittest.TestCase):
     plait = None  # the program
@@ -23,7 +25,7 @@ class CommandLine(unittest.TestCase):
     def call(self, *words, status=0, stdin="", env={}):
         environment = dict(os.environ, XDG_CACHE_HOME=os.path.join(self.folder, "cache"), **env)
         done = subprocess.run([self.plait, *words], input=stdin.encode(), capture_output=True, env=environment,
-                              timeout=300)
+                              timeout=HANG_S)
         self.assertEqual(done.returncode, status, (words, done.stderr))
         return done.stdout.decode(), done.stderr.decode()
 

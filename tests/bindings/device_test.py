@@ -14,6 +14,8 @@ import sys
 import time
 import unittest
 
+from limits import HANG_S, machine_load
+
 PLAIT = FIXTURES = EMULATED = PLUGIN = MPIRUN = None
 MODELS = ("gemma3-standard23", "llama-standard23")
 
@@ -27,7 +29,7 @@ class Device(unittest.TestCase):
         if mesh:
             words += ["--mesh", mesh]
         environment = dict(os.environ, PLAIT_EMULATE_DEVICES=str(devices), PLAIT_EMULATE_BYTES=str(2 << 30))
-        done = subprocess.run(words, capture_output=True, timeout=300, env=environment)
+        done = subprocess.run(words, capture_output=True, timeout=HANG_S, env=environment)
         return done.returncode, done.stdout, done.stderr.decode()
 
     def generate_by_processes(self, count, *options, faults={}):
@@ -41,7 +43,7 @@ class Device(unittest.TestCase):
             for option in options:
                 words += ["--option", option]
         start = time.monotonic()
-        done = subprocess.run(words, capture_output=True, timeout=300, env=dict(os.environ, PLAIT_EMULATE_DEVICES=str(count),
+        done = subprocess.run(words, capture_output=True, timeout=HANG_S, env=dict(os.environ, PLAIT_EMULATE_DEVICES=str(count),
                                                                                 PLAIT_EMULATE_BYTES=str(2 << 30)))
         return done.returncode, done.stdout, done.stderr.decode(), time.monotonic() - start
 
@@ -52,13 +54,13 @@ class Device(unittest.TestCase):
 
     def test_doctor_lists_the_devices(self):
         environment = dict(os.environ, PLAIT_EMULATE_DEVICES="2", PLAIT_EMULATE_BYTES=str(1 << 30))
-        done = subprocess.run([PLAIT, "doctor", "--json", "--option", "cuda_plugin=" + EMULATED], capture_output=True, timeout=60,
+        done = subprocess.run([PLAIT, "doctor", "--json", "--option", "cuda_plugin=" + EMULATED], capture_output=True, timeout=HANG_S,
                               env=environment, check=True)
         cuda = json.loads(done.stdout)["cuda"]
         self.assertEqual((cuda["available"], cuda["driver"]), (True, "13.0"))
         self.assertEqual([one["device"] for one in cuda["devices"]], ["cuda:0", "cuda:1"])
         self.assertEqual({one["bytes"] for one in cuda["devices"]}, {1 << 30})
-        done = subprocess.run([PLAIT, "doctor", "--option", "cuda_plugin=" + EMULATED], capture_output=True, timeout=60,
+        done = subprocess.run([PLAIT, "doctor", "--option", "cuda_plugin=" + EMULATED], capture_output=True, timeout=HANG_S,
                               env=dict(environment, PLAIT_EMULATE_DEVICES="0"), check=True)
         self.assertIn(b"no CUDA device can be used", done.stdout)
 
@@ -67,7 +69,7 @@ class Device(unittest.TestCase):
             words = [PLAIT, "inspect", os.path.join(FIXTURES, model), "--mesh", "tensor=2", "--json"]
             for option in options:
                 words += ["--option", option]
-            return json.loads(subprocess.run(words, capture_output=True, timeout=60, check=True).stdout)["islands"]
+            return json.loads(subprocess.run(words, capture_output=True, timeout=HANG_S, check=True).stdout)["islands"]
 
         self.assertEqual(islands("zoo/mixtral/dynamo18"), {})
         for model in ("gemma3-standard23", "zoo/mixtral/dynamo18", "zoo/lfm2/hf5", "zoo/deepseek_v3/optimum18",
@@ -112,7 +114,7 @@ class Device(unittest.TestCase):
                      "--mesh", "tensor=2"]
             for option in ("device=emulated", "cuda_plugin=" + EMULATED, "temperature=0", *options):
                 words += ["--option", option]
-            done = subprocess.run(words, capture_output=True, timeout=300,
+            done = subprocess.run(words, capture_output=True, timeout=HANG_S,
                                   env=dict(os.environ, PLAIT_EMULATE_DEVICES="2", PLAIT_EMULATE_BYTES=str(megabytes << 20)))
             said = done.stderr.decode()
             return done.returncode, [float(one) for one in re.findall(r"cache ([0-9.]+) MB", said)], said
@@ -158,7 +160,7 @@ class Device(unittest.TestCase):
         status, _, said, seconds = self.generate_by_processes(2, faults={1: "cuGraphLaunch:2"})
         self.assertNotEqual(status, 0)
         self.assertTrue(re.search(r"rank 1 aborted the world: .*cuGraphLaunch", said), said)
-        self.assertLess(seconds, usual + 15)  # a kernel that waits for another device ends after 20 s here, and never on a GPU
+        self.assertLess(seconds, usual + 15 * machine_load())  # a kernel that waits for another device ends after 20 s here, and never on a GPU
 
     def test_what_is_missing_is_named(self):
         self.assertIn("/nowhere/plait_cuda.so", self.refused("device=cuda", "cuda_plugin=/nowhere/plait_cuda.so"))

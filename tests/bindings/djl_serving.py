@@ -16,6 +16,8 @@ import tempfile
 import threading
 import time
 
+from limits import machine_load
+
 PROPERTIES = ["engine=Plait", "translatorFactory=ai.plait.djl.PlaitTranslatorFactory"]
 
 
@@ -178,7 +180,7 @@ def check_clients_that_leave(server, expected):
         begin = time.monotonic()
         status, said = server.generate("one", {"inputs": "x", "parameters": {"max_new_tokens": 2, "ignore_eos": True}})
         assert status == 200, said
-        assert time.monotonic() - begin < 20, "a client that left kept its slot"
+        assert time.monotonic() - begin < 20 * machine_load(), "a client that left kept its slot"
 
 
 def check_unloading(server, expected):

@@ -14,7 +14,8 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server_test  # noqa: E402
-from server_test import MODEL, PATIENCE, PROMPT, Server  # noqa: E402
+from limits import HANG_S  # noqa: E402
+from server_test import MODEL, PROMPT, Server  # noqa: E402
 from structured_test import PLAIN, WithServer  # noqa: E402
 
 BODY = json.dumps({"model": MODEL, "prompt": PROMPT, "max_tokens": 480, "ignore_eos": True, "n": 16}).encode()
@@ -23,7 +24,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\
 
 class Sockets(unittest.TestCase):
     def connect(self, server, data=b""):
-        raw = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        raw = socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S)
         self.addCleanup(raw.close)
         raw.sendall(data)
         return raw
@@ -46,7 +47,7 @@ class Sockets(unittest.TestCase):
             raw = self.connect(server, begin)
             raw.settimeout(0.1)
             got, began = b"", time.time()
-            while time.time() - began < PATIENCE:
+            while time.time() - began < HANG_S:
                 try:
                     more = raw.recv(65536)
                     got += more
@@ -60,7 +61,7 @@ class Sockets(unittest.TestCase):
                     raw.sendall(drop)
                 except ConnectionError:
                     break
-            self.assertLess(time.time() - began, PATIENCE)
+            self.assertLess(time.time() - began, HANG_S)
             self.assertTrue(got.startswith(answer), got)
         self.assertEqual(server.call("GET", "/health")[0], 200)
         server.wait_for("plait_open_calls", 1)
@@ -89,7 +90,7 @@ class Sockets(unittest.TestCase):
             one.sendall(begin)
             self.assertTrue(one.recv(65536).startswith(b"HTTP/1.1 200"))
         held[0].close()
-        deadline, got = time.time() + PATIENCE, b""
+        deadline, got = time.time() + HANG_S, b""
         while not got and time.time() < deadline:
             got = self.rest(self.connect(server, begin.replace(b"host:", b"connection: close\r\nhost:")))
         self.assertTrue(got.startswith(b"HTTP/1.1 200"))

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+from limits import HANG_S
+
 PROJECT = """cmake_minimum_required(VERSION 3.16)
 project(host C CXX)
 find_package(Plait 0.1 REQUIRED)
@@ -35,7 +37,7 @@ int main(int, char** words) {
 
 
 def run(*words, **more):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, **more)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, **more)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(words)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout

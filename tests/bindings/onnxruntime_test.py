@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+from limits import HANG_S
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 ENVIRONMENT = os.path.join(ROOT, ".cache", "onnxruntime", "bin", "python")
@@ -23,7 +25,7 @@ IDS = [5, 17, 9, 80, 41, 7, 63, 22, 11, 30, 77, 3]
 
 
 def call(*words):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(words[1:3])}: {done.stderr.strip()}")
     return done.stdout

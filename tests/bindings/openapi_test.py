@@ -17,6 +17,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server_test  # noqa: E402
+from limits import HANG_S  # noqa: E402
 from server_test import MODEL, Server  # noqa: E402
 
 PROGRAM = os.path.join(os.path.dirname(server_test.ENVIRONMENT), "schemathesis")
@@ -27,7 +28,7 @@ class Interface(unittest.TestCase):
         """Where nothing is found the output is not shown. Schemathesis keeps files where it runs."""
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([PROGRAM, "run", server.address + "/openapi.json", "--seed", "1", "--generation-database", "none",
-                                   "--exclude-checks", "positive_data_acceptance", "--request-timeout", "60", *words],
+                                   "--exclude-checks", "positive_data_acceptance", "--request-timeout", str(HANG_S), *words],
                                   capture_output=True, text=True, cwd=folder)
         self.assertEqual(done.returncode, 0, done.stdout[-6000:] + done.stderr[-2000:])
         calls = int(re.search(r"(\d+) generated", done.stdout)[1])

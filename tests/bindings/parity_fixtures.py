@@ -10,10 +10,11 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import npy_files
+from limits import HANG_S
 
 
 def run(words):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(words[:3])}: status {done.returncode}: {done.stderr.strip()}")
     return done.stdout

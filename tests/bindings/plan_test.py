@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+from limits import HANG_S
+
 PLAIT = FIXTURES = None
 WRITE = False
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,7 +33,7 @@ PLANS = {
 
 def inspect(model, *words):
     done = subprocess.run([PLAIT, "inspect", os.path.join(FIXTURES, model), "--cache-dir", "", *words], capture_output=True,
-                          timeout=300)
+                          timeout=HANG_S)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

@@ -17,6 +17,8 @@ import time
 import urllib.error
 import urllib.request
 
+from limits import HANG_S
+
 MODEL = "gemma3-standard23"
 GREEDY_MODEL = "llama-untied-optimum18"  # its generation_config.json samples nothing
 TEXTS = ("the river and the sea", "the hills")
@@ -38,7 +40,7 @@ PIPELINE = ("pipeline", "Pipeline", ((MODEL, "data=2,pipeline=2,tensor=2", "1f1b
 
 
 def said_by(command, words, environment):
-    done = subprocess.run([*command, *words], capture_output=True, timeout=120, env={**os.environ, **environment, "LC_ALL": "C.UTF-8"})
+    done = subprocess.run([*command, *words], capture_output=True, timeout=HANG_S, env={**os.environ, **environment, "LC_ALL": "C.UTF-8"})
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)}: {done.returncode}: {done.stderr.decode(errors='replace')[-1500:]}")
     return done.stdout.decode()
@@ -119,7 +121,7 @@ def answer_of(command, model, environment):
             for _ in range(600):  # 503 until the model is loaded
                 try:
                     call = urllib.request.Request(address + "/v1/completions", json.dumps(body).encode())
-                    with urllib.request.urlopen(call, timeout=60) as answer:
+                    with urllib.request.urlopen(call, timeout=HANG_S) as answer:
                         text = answer.read().decode()
                     break
                 except urllib.error.HTTPError as error:

@@ -18,6 +18,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server_adapters_test  # noqa: E402
 import server_test  # noqa: E402
+from limits import HANG_S  # noqa: E402
 from server_test import MODEL, Server  # noqa: E402
 
 CALLS, ROUNDS, CLIENTS = 1000, 10, 12
@@ -75,7 +76,7 @@ class Client:
         """A call whose client goes before its answer, or within it."""
         path, body = self.right()
         data = json.dumps({**body, "max_tokens": 300, "ignore_eos": True}).encode()
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as raw:
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=HANG_S) as raw:
             sent = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(data)) + data
             raw.sendall(sent[:self.random.randint(1, len(sent))] if self.random.random() < 0.3 else sent)
             if self.random.random() < 0.5:

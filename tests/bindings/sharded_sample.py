@@ -8,6 +8,8 @@ import subprocess
 import sys
 import unittest
 
+from limits import HANG_S
+
 SAMPLE = FIXTURES = MPIRUN = None
 
 
@@ -15,7 +17,7 @@ class Sample(unittest.TestCase):
     def call(self, mesh, processes=0, model="gemma3-standard23"):
         start = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", str(processes)] if processes else []
         words = [*start, SAMPLE, os.path.join(FIXTURES, model), mesh, "the river"]
-        return subprocess.run(words, capture_output=True, timeout=300)
+        return subprocess.run(words, capture_output=True, timeout=HANG_S)
 
     def figures(self, done, ranks):
         """The output; the rest of its text names every rank."""

@@ -21,6 +21,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server_test  # noqa: E402
+from limits import HANG_S, machine_load  # noqa: E402
 from server_test import MODEL, PROMPT, Server  # noqa: E402
 
 ASK = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 12}
@@ -57,7 +58,7 @@ class WithFiles(unittest.TestCase):
 
     def client(self, http2, trust=None):
         import httpx
-        client = httpx.Client(http2=http2, http1=not http2, verify=trust or self.trust, timeout=60)
+        client = httpx.Client(http2=http2, http1=not http2, verify=trust or self.trust, timeout=HANG_S)
         self.addCleanup(client.close)
         return client
 
@@ -95,11 +96,11 @@ class Tls(WithFiles):
         with socket.create_connection(("127.0.0.1", server.port)) as raw, self.assertRaises((ssl.SSLError, OSError)):
             old.wrap_socket(raw, server_hostname="localhost")
         for first in (b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n", b"\x16\x03\x01", b""):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as raw:
                 raw.sendall(first)
                 while raw.recv(1000):  # an alert
                     pass
-        deadline = time.time() + 5
+        deadline = time.time() + HANG_S
         client = self.client(True)
         while client.get(server.address + "/metrics").text.count("plait_open_connections 1\n") != 1:
             self.assertLess(time.time(), deadline)
@@ -127,7 +128,7 @@ class Tls(WithFiles):
             given = ["--tls-certificate", certificate] if certificate else []
             given += ["--tls-key", key] if key else []
             words = [server_test.PLAIT, "serve", server_test.fixture(MODEL), "--address", "127.0.0.1:0", *given]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S)
             self.assertEqual(done.returncode, 1, (given, done.stderr))
             self.assertIn(named, done.stderr)
             self.assertIn(message, done.stderr)
@@ -158,7 +159,7 @@ class Tls(WithFiles):
         time.sleep(3)
         self.assertEqual(serial(), first)
         os.replace(shutil.copy(new[1], new[1] + ".copy"), key)
-        deadline = time.time() + 10
+        deadline = time.time() + HANG_S
         while serial() == first:
             self.assertLess(time.time(), deadline)
             time.sleep(0.1)
@@ -174,7 +175,7 @@ class Leaving(WithFiles):
             server = Server(self, *words)
             for _ in range(25):
                 if server.port:
-                    raw = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+                    raw = socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S)
                 else:
                     raw = socket.socket(socket.AF_UNIX)
                     raw.connect(path)
@@ -197,7 +198,7 @@ class Raw:
         import h2.settings
         self.events = h2.events
         self.rest, self.announced = b"", []
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S)
         case.addCleanup(self.socket.close)
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
         self.h2.local_settings = h2.settings.Settings(client=True, initial_values={
@@ -364,7 +365,7 @@ class Http2(unittest.TestCase):
                         raise ConnectionError
                 except TimeoutError:
                     pass
-                flood.socket.settimeout(20)
+                flood.socket.settimeout(HANG_S)
         self.assertEqual(server.call("GET", "/health")[0], 200)
 
     def test_who_takes_nothing_is_ended(self):
@@ -376,7 +377,7 @@ class Http2(unittest.TestCase):
         server.wait_for("plait_request_cancelled_total", 0)
         began = time.time()
         raw.end()
-        self.assertTrue(0.5 < time.time() - began < 10)
+        self.assertTrue(0.5 < time.time() - began < 10 * machine_load())
         server.wait_for("plait_requests_running", 0)
         server.wait_for("plait_cache_pages_free", server.metric("plait_cache_pages"))
 
@@ -386,7 +387,7 @@ class Http2(unittest.TestCase):
         stream = raw.ask("/health")
         self.assertEqual(raw.answers([stream])[stream][0], 200)
         self.assertEqual(raw.end()[:1], [0])
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as silent:
             self.assertEqual(silent.recv(1), b"")
 
     def test_sigterm_drains(self):

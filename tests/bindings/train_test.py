@@ -15,6 +15,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import npy_files
+from limits import HANG_S
 
 PLAIT = FIXTURES = SAMPLE = None
 MODEL = "gemma3-standard23"
@@ -47,7 +48,7 @@ class Training(unittest.TestCase):
 
     def call(self, *words, status=0):
         environment = dict(os.environ, XDG_CACHE_HOME=self.path("cache"))
-        done = subprocess.run([PLAIT, *words], capture_output=True, env=environment, timeout=300)
+        done = subprocess.run([PLAIT, *words], capture_output=True, env=environment, timeout=HANG_S)
         self.assertEqual(done.returncode, status, (words, done.stderr))
         return done.stdout.decode(), done.stderr.decode()
 
@@ -256,11 +257,11 @@ class Training(unittest.TestCase):
         command = [PLAIT, "train", fixture(MODEL), "--data", self.data, "--out", self.path("cut"), "--lr", "3e-3",
                    "--batch", "8", "--threads", "2", *words]
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        deadline = time.time() + 60
+        deadline = time.time() + HANG_S
         while not os.path.isdir(self.path("cut/checkpoints/step-000002")) and time.time() < deadline:
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANG_S)
         if process.returncode == 130:  # it may have been over before
             self.assertIn(b"--resume", err)
         else:
@@ -288,12 +289,12 @@ class Training(unittest.TestCase):
         """Also if it comes twice at once: by the process' id, and by its group's, as timeout sends it."""
         process = subprocess.Popen([PLAIT, "train", fixture(MODEL), "--data", self.data, "--out", self.path("run"), "--steps",
                                     "1000000", "--save-every", "5"], stderr=subprocess.DEVNULL)
-        deadline = time.time() + 60
+        deadline = time.time() + HANG_S
         while not os.path.isdir(self.path("run/checkpoints/step-000005")) and time.time() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertEqual(process.wait(timeout=HANG_S), 130)
         last = sorted(os.listdir(self.path("run/checkpoints")))[-1]
         self.assertGreaterEqual(self.train("run", "--resume", "--steps", str(int(last[5:]) + 1), rate="1e-4")["steps"], 6)
 
@@ -508,7 +509,7 @@ class Training(unittest.TestCase):
                 self.assertIn("--" + row["key"].replace("_", "-"), out)
 
     def test_sample(self):
-        done = subprocess.run([SAMPLE, fixture(MODEL), self.path("sample")], capture_output=True, timeout=300)
+        done = subprocess.run([SAMPLE, fixture(MODEL), self.path("sample")], capture_output=True, timeout=HANG_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.decode().splitlines()
         self.assertEqual([line.split(":")[0] for line in lines], ["step 1", "step 2", "step 3"])

@@ -16,8 +16,10 @@ import sys
 import tempfile
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-from differential_test import Plait, Refused, has_onnxruntime
-from graph_writer import Writer
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from differential_test import Plait, Refused, has_onnxruntime  # noqa: E402
+from graph_writer import Writer  # noqa: E402
+from limits import HANG_S  # noqa: E402
 
 HIDDEN, HEADS, SIZE, LAYERS, VOCABULARY, IMAGE, SOUND, CONTEXT = 32, 4, 8, 2, 61, 60, 59, 128
 EVENT_END = 0
@@ -441,7 +443,7 @@ def check_three_positions(plait, program, files, given):
                    "--image-grid-thw", os.path.join(folder, "grids.npy")]
         for image in (["--pixel-values", os.path.join(folder, "pixels.npy")],
                       ["--input", "pixel_values=" + os.path.join(folder, "pixels.npy")]):
-            made = subprocess.run(command + image, capture_output=True, text=True, timeout=120)
+            made = subprocess.run(command + image, capture_output=True, text=True, timeout=HANG_S)
             assert made.returncode == 0 and json.loads(made.stdout)["ids"] == wanted[1], made.stdout + made.stderr
         made = subprocess.run(command + ["--input", "pixel_mask=" + os.path.join(folder, "grids.npy")], capture_output=True, text=True)
         assert made.returncode and "pixel_mask" in made.stderr and "vision.onnx" in made.stderr, made.stderr

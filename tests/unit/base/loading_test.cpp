@@ -12,6 +12,7 @@
 #include "core/base/log_file.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -122,8 +123,7 @@ TEST_F(LogFileTest, WhatCannotBeWrittenIsOneWarning) {
   log.keep_file(directory());
   LogLevel level{};
   std::string text;
-  for (int tries = 0; tries < 1000 && !log.next(level, text); ++tries)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(test::eventually([&] { return log.next(level, text); }));
   EXPECT_EQ(level, LogLevel::warning);
   EXPECT_NE(text.find("no log file"), std::string::npos) << text;
   log.write(LogLevel::info, "continues");

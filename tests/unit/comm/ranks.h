@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/world.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait {
 
@@ -20,7 +21,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 /// A deadline that no fault has to wait for, and within how long a fault is heard of.
-constexpr double never_s = 120, bound_s = 15;
+constexpr double never_s = test::hang_s, bound_s = 15;  ///< the latter times machine_load()
 
 struct Transport {
   std::string name;

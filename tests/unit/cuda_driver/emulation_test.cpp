@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/cuda_libraries.h"
 #include "tests/unit/support/emulated_device.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::cuda {
 namespace {
@@ -225,8 +226,7 @@ TEST_F(Emulation, DISABLED_OtherProcess) {
   std::printf("open\n");
   std::fflush(stdout);
   const std::string freed = std::getenv("PLAIT_TEST_FILE");
-  for (int i = 0; i < 1000 && !std::filesystem::exists(freed); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(test::eventually([&] { return std::filesystem::exists(freed); }));
   DevicePtr again = 0;
   EXPECT_EQ(cu.ipc_open(&again, handle, ipc_lazy_peer_access), 0);
   EXPECT_EQ(again, theirs) << "it is open";

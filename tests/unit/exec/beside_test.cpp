@@ -14,6 +14,7 @@
 #include "core/passes/lower/lower.h"
 #include "core/passes/train/parameters.h"
 #include "tests/unit/exec/runner.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -106,7 +107,7 @@ std::shared_ptr<const Program> compiled(Graph graph, const Mesh& mesh, int64_t r
 /// Pauses of threads at random, where a race would need them.
 CommOptions slow() {
   CommOptions options;
-  options.deadline_s = 20;
+  options.deadline_s = hang_s;
   options.delay = [] {
     thread_local std::mt19937 random(static_cast<uint32_t>(std::hash<std::thread::id>()(std::this_thread::get_id())));
     if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 60));

@@ -188,7 +188,7 @@ TEST(Mesh, RequestsAreRefusedWithNumbers) {
 TEST(Mesh, RanksThatCompiledSomethingElseAreToldApart) {
   const Graph graph = fixture_graph("llama-standard23");
   CommOptions comm;
-  comm.deadline_s = 5;
+  comm.deadline_s = hang_s;
   auto worlds = make_thread_world(2, comm);
   std::thread other([&graph, world = std::move(worlds[1])] {
     serve_engine(*world, graph, on_mesh("tensor=2", DType::bf16), one_thread());
@@ -292,7 +292,7 @@ TEST_P(FaultyRank, IsNamed) {
   const Graph graph = fixture_graph("llama-standard23");
   EngineOptions options = one_thread();
   const double load = machine_load();
-  options.rank_timeout_s = fault.stalls ? load : 120;
+  options.rank_timeout_s = fault.stalls ? load : hang_s;
   std::atomic<bool> over = false;
   options.before_step = [&](int64_t rank, int64_t step) {
     if (rank != fault.rank || step != fault.step) return;

@@ -9,6 +9,7 @@
 #include "core/schedule/timeline.h"
 #include "tests/unit/ranks/engine.h"
 #include "tests/unit/support/emulated_ranks.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -102,7 +103,7 @@ TEST(ActionRunner, TakesInAnotherOrderThanGiven) {
                                    "0F0 0F1 0F2 0F3 0B1 0B3 0B0 0B2\n"
                                    "1F2 1F0 1F3 1F1 1B3 1B2 1B1 1B0\n"));
   ASSERT_EQ(lists.places, 1);
-  LocalRanks ranks(2, {.deadline_s = 20});
+  LocalRanks ranks(2, {.deadline_s = hang_s});
   EXPECT_EQ(run_lists(ranks, lists, 2), lists.schedule.ranks);
 }
 
@@ -119,8 +120,7 @@ TEST(ActionRunner, PlacesBoundWhatIsInTransit) {
     run_on_ranks(ranks, lists.schedule, places, [&](int) {
       return std::make_unique<ChainWork>(2, 5, [&](const Action& action) {
         if (action.text() == "1F0") {
-          for (int wait = 0; wait < 10000 && made < expected; ++wait)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          EXPECT_TRUE(eventually([&] { return made >= expected; }));
           std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one too many would come
           ahead = made;
         }
@@ -218,10 +218,9 @@ TEST(ActionRunner, ARankThatStallsEndsTheWorld) {
   const Lists lists("zb-h1", 4, 6);
   for (const auto& fault : faults) {
     SCOPED_TRACE(cat(fault.action, " part ", static_cast<int>(fault.part)));
-    LocalRanks ranks(4, {.deadline_s = 0.5});
+    LocalRanks ranks(4, {.deadline_s = 0.5 * machine_load()});
     const auto stall = [&] {
-      for (int wait = 0; wait < 20000 && ranks.world(0)->communicator().failed_rank() < 0; ++wait)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_TRUE(eventually([&] { return ranks.world(0)->communicator().failed_rank() >= 0; }));
     };
     const Error error = thrown_by([&] {
       run_on_ranks(ranks, lists.schedule, lists.places,
@@ -286,7 +285,7 @@ TEST(ActionRunner, TheTimelineIsThatOfAllRanks) {
     std::vector<Actions> ran(4);
     for (const TimelineSpan& span : run.timeline.spans) ran[static_cast<size_t>(span.rank)].push_back(span.action);
     EXPECT_EQ(ran, lists.schedule.ranks);
-    EXPECT_LT(run.timeline.makespan_s, 5) << "clocks differ by 10 s a rank";
+    EXPECT_LT(run.timeline.makespan_s, 2 * run.wall_s) << "clocks differ by 10 s a rank";
     if (skewed) continue;
     EXPECT_LE(run.timeline.makespan_s, run.wall_s);
     const auto at = by_action(run.timeline);

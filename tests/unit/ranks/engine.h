@@ -11,6 +11,7 @@
 #include "core/ranks/commands.h"
 #include "core/ranks/rank_host.h"
 #include "core/ranks/serve_rank.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 
@@ -79,7 +80,7 @@ inline void serve_counter(World& world, const Script& script, LoadProgress* prog
 /// Rank 0: by threads of the host, or by threads of the test that behave as processes do.
 class CounterEngine {
  public:
-  CounterEngine(const std::string& mesh, const Script& script, bool processes, double deadline_s = 60) {
+  CounterEngine(const std::string& mesh, const Script& script, bool processes, double deadline_s = hang_s) {
     CommOptions options;
     options.deadline_s = deadline_s;
     const Mesh parsed = Mesh::parse(mesh);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/serving/requests.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -107,7 +108,7 @@ TEST_P(AdaptersComeAndGo, WhatRunsGoesOn) {
   options.adapter = "a";
   options.host_sampling = true;  // it runs until it is told what comes next
   auto running = one->submit(options);
-  ASSERT_TRUE(running->next(60s));
+  ASSERT_TRUE(running->next(hang));
   options.host_sampling = false;
   EXPECT_EQ(error_of([&] { one->add_adapter("a", weights_.at("a")); }).code(), Code::invalid_argument);
   one->remove_adapter("a");
@@ -123,8 +124,8 @@ TEST_P(AdaptersComeAndGo, WhatRunsGoesOn) {
   std::vector<int32_t> tokens;
   for (int32_t token : expected.tokens.at(0)) {
     running->push(token);
-    auto event = running->next(60s);
-    while (event && event->logits.empty() && event->finish == FinishReason::none) event = running->next(60s);
+    auto event = running->next(hang);
+    while (event && event->logits.empty() && event->finish == FinishReason::none) event = running->next(hang);
     if (!event || event->logits.empty()) break;
     tokens.push_back(
         static_cast<int32_t>(std::max_element(event->logits.begin(), event->logits.end()) - event->logits.begin()));
@@ -132,7 +133,7 @@ TEST_P(AdaptersComeAndGo, WhatRunsGoesOn) {
   // What its logits choose is what was expected, from the second token on.
   EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected.tokens.at(0).begin() + 1));
   EXPECT_GE(tokens.size() + 1, expected.tokens.at(0).size());
-  while (!running->finished()) running->next(60s);
+  while (!running->finished()) running->next(hang);
   one->add_adapter("b", weights_.at("b"));  // its slot is free
   // The same name for another adapter: nothing that the first left in the cache is found.
   one->remove_adapter("b");

@@ -7,6 +7,7 @@
 
 #include "core/text/constraint.h"
 #include "tests/unit/serving/requests.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -65,7 +66,7 @@ struct GrammarResult {
 
 std::map<int, GrammarResult> grammar_results(Request& request) {
   std::map<int, GrammarResult> out;
-  while (auto event = request.next(std::chrono::seconds(60))) {
+  while (auto event = request.next(hang)) {
     GrammarResult& own = out[event->sample];
     if (event->has_token) own.tokens.push_back(event->token.id);
     own.text += event->text;
@@ -200,15 +201,15 @@ TEST(GrammarRequests, AHostThatSamplesSeesTheMask) {
   options.host_sampling = true;
   for (const bool allowed : {true, false}) {
     const auto asked = one->submit(options);
-    const auto event = asked->next(std::chrono::seconds(60));
+    const auto event = asked->next(hang);
     ASSERT_TRUE(event && !event->logits.empty());
     int32_t finite = -1, hidden = -1;
     for (size_t i = 0; i < event->logits.size(); ++i)
       (std::isfinite(event->logits[i]) ? finite : hidden) = static_cast<int32_t>(i);
     ASSERT_TRUE(finite >= 0 && hidden >= 0);
     asked->push(allowed ? finite : hidden);
-    if (allowed) EXPECT_TRUE(asked->next(std::chrono::seconds(60))->has_token);
-    else EXPECT_THROW(asked->next(std::chrono::seconds(60)), Error);
+    if (allowed) EXPECT_TRUE(asked->next(hang)->has_token);
+    else EXPECT_THROW(asked->next(hang), Error);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "serving/scheduler.h"
 #include "tests/unit/support/hybrid_maker.h"
 #include "tests/unit/serving/requests.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -92,8 +93,7 @@ TEST_P(HybridModel, PreemptionChangesNothing) {
       EXPECT_EQ(together(*few), expected) << held;
     EXPECT_GT(few->stats().preempted, 0) << held;
     EXPECT_EQ(few->stats().engine.states, held);
-    for (int wait = 0; wait < 500 && few->stats().engine.states_free < held; ++wait) std::this_thread::sleep_for(2ms);
-    EXPECT_EQ(few->stats().engine.states_free, held);
+    EXPECT_TRUE(eventually([&] { return few->stats().engine.states_free == held; }));
   }
 }
 

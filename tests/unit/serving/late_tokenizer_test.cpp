@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "serving/scheduler.h"
+#include "tests/unit/support/machine_load.h"
 #include "tests/unit/support/models.h"
 
 namespace plait::test {
@@ -49,7 +50,7 @@ struct Seen {
 };
 
 Seen rest(Request& request, Seen seen = {}) {
-  while (auto event = request.next(60s)) seen.take(*event);
+  while (auto event = request.next(hang)) seen.take(*event);
   EXPECT_TRUE(request.finished());
   return seen;
 }
@@ -65,7 +66,7 @@ Seen expected(const RequestOptions& options = request()) {
 Seen tokens_alone(Request& request, int64_t count) {
   Seen seen;
   for (int64_t i = 0; i < count; ++i) {
-    auto event = request.next(60s);
+    auto event = request.next(hang);
     EXPECT_TRUE(event && event->has_token && event->text.empty() && event->finish == FinishReason::none);
     if (event) seen.take(*event);
   }
@@ -95,14 +96,14 @@ TEST(LateTokenizer, ArrivesInTheMiddle) {
   auto running = late.scheduler.submit(options);
   Seen seen;
   for (size_t i = 0; i < want.tokens.size(); ++i) {
-    auto logits = running->next(60s);
+    auto logits = running->next(hang);
     ASSERT_TRUE(logits && !logits->logits.empty());
     if (i == 5) {
       EXPECT_TRUE(seen.text.empty());
       late.arrive();
     }
     running->push(want.tokens[i]);
-    auto token = running->next(60s);
+    auto token = running->next(hang);
     ASSERT_TRUE(token && token->has_token);
     seen.take(*token);
   }
@@ -171,7 +172,7 @@ TEST(LateTokenizer, ClosingDoesNotWaitForIt) {
   auto running = late->scheduler.submit(request());
   tokens_alone(*running, new_tokens);
   late.reset();
-  EXPECT_THROW(running->next(60s), Error);
+  EXPECT_THROW(running->next(hang), Error);
 }
 
 }  // namespace

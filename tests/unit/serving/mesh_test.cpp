@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "serving/scheduler.h"
+#include "tests/unit/support/machine_load.h"
 #include "tests/unit/support/models.h"
 
 namespace plait::test {
@@ -41,7 +42,7 @@ class OnMesh : public testing::TestWithParam<const char*> {
   static Tokens collect(Request& request) {
     Tokens out;
     while (!request.finished()) {
-      auto event = request.next(60s);
+      auto event = request.next(hang);
       if (!event) break;
       if (!event->has_token) continue;
       const float logprob = event->token.logprob;
@@ -77,7 +78,7 @@ TEST_P(OnMesh, OthersGoOnWhenRequestsAreCancelled) {
     RequestOptions endless = request(1);
     endless.max_tokens = 10000;
     auto cancelled = one->submit(endless), dropped = one->submit(endless), kept = one->submit(request(4));
-    ASSERT_TRUE(cancelled->next(60s));
+    ASSERT_TRUE(cancelled->next(hang));
     cancelled->cancel();
     dropped.reset();
     EXPECT_EQ(collect(*kept), expected);
@@ -92,7 +93,7 @@ TEST_P(OnMesh, EndsWhileRequestsRun) {
   std::vector<std::shared_ptr<Request>> running;
   for (uint32_t i = 0; i < count; ++i) {
     running.push_back(one->submit(request(i)));
-    running.back()->next(60s);
+    running.back()->next(hang);
   }
   one.reset();
   for (auto& request : running) try {

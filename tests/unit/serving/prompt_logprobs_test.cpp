@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/unit/serving/requests.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -23,7 +24,7 @@ std::vector<SampledToken> prompt_events(Request& request, Answer* rest = nullptr
   std::vector<SampledToken> out;
   Answer others;
   while (!request.finished()) {
-    auto event = request.next(60s);
+    auto event = request.next(hang);
     if (!event) break;
     if (event->of_prompt) {
       EXPECT_TRUE(others.tokens.empty());

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "serving/scheduler.h"
+#include "tests/unit/support/machine_load.h"
 #include "tests/unit/support/models.h"
 
 namespace plait::test {
@@ -18,7 +19,7 @@ struct Answer {
 inline Answer collect(Request& request) {
   Answer out;
   while (!request.finished()) {
-    auto event = request.next(std::chrono::seconds(60));
+    auto event = request.next(hang);
     if (!event) break;
     if (event->has_token) {
       out.tokens[event->sample].push_back(event->token.id);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/serving/requests.h"
+#include "tests/unit/support/machine_load.h"
 
 namespace plait::test {
 namespace {
@@ -22,7 +23,7 @@ TEST(Scores, AreTheLogitsOfEveryPosition) {
     RequestOptions hosted;
     hosted.prompt.assign(request.prompt.begin(), request.prompt.begin() + static_cast<std::ptrdiff_t>(length));
     hosted.host_sampling = true;
-    auto event = one->submit(hosted)->next(10s);
+    auto event = one->submit(hosted)->next(hang);
     ASSERT_TRUE(event);
     EXPECT_TRUE(std::equal(event->logits.begin(), event->logits.end(),
                            matrix.begin() + static_cast<std::ptrdiff_t>((length - 1) * vocabulary)));

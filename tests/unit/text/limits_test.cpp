@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "tests/unit/support/machine_load.h"
 #include "tests/unit/text/allocation_count.h"
 #include "tests/unit/text/tiny_tokenizers.h"
 
@@ -23,8 +24,11 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// The bounds are those of a machine that others use, too; sanitizers are slower still.
-double patience() { return counts_allocations() ? 1 : 10; }
+/// Sanitizers are slower still.
+double patience() {
+  static const double load = test::machine_load();
+  return load * (counts_allocations() ? 1 : 10);
+}
 
 struct Outcome {
   Code code = Code::ok;

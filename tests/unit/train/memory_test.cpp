@@ -99,7 +99,7 @@ TEST(TrainingMemory, HeadsHoldNoLogitsOfAllTokens) {
                 EXPECT_FALSE(view.shape.back(1) == vocabulary && view.shape.elements() >= many * vocabulary)
                     << one.kernel->op;
               }
-            if (one.kernel->op.starts_with("plait.Head")) {
+            if (one.kernel->op.starts_with("plait.Head") && one.kernel->scratch_bytes) {
               EXPECT_LT(one.kernel->scratch_bytes(one.state.get(), in, out, 1), many * vocabulary * 4);
             }
           }

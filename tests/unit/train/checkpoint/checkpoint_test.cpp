@@ -13,6 +13,7 @@
 
 #include "core/base/block.h"
 #include "core/base/tensor.h"
+#include "tests/unit/support/machine_load.h"
 #include "tests/unit/train/checkpoint/saved_run.h"
 #include "tests/unit/train/train_test.h"
 
@@ -37,7 +38,7 @@ void save(const std::string& folder, int64_t step, int64_t writers, const std::v
   std::vector<std::unique_ptr<CheckpointWriter>> all;
   for (int64_t writer = 0; writer < writers; ++writer)
     all.push_back(std::make_unique<CheckpointWriter>(
-        CheckpointOptions{.directory = folder, .writer = writer, .writers = writers, .keep = keep, .timeout_s = 20}));
+        CheckpointOptions{.directory = folder, .writer = writer, .writers = writers, .keep = keep, .timeout_s = test::hang_s}));
   for (int64_t writer = 0; writer < writers; ++writer) {
     const test::OwnedBlocks owned = test::blocks_of(step, writer, writers, dims);
     all[static_cast<size_t>(writer)]->save(test::info_of(step), owned.blocks, best);
@@ -86,7 +87,7 @@ TEST(Checkpoints, WritersSaveAtOnceAndTheNewestStay) {
   for (int64_t rank = 0; rank < writers; ++rank) {
     ranks.emplace_back([&, rank] {
       CheckpointWriter writer(
-          {.directory = folder.path(), .writer = rank, .writers = writers, .keep = 2, .timeout_s = 20});
+          {.directory = folder.path(), .writer = rank, .writers = writers, .keep = 2, .timeout_s = test::hang_s});
       meet.arrive_and_wait();
       for (int64_t step = 1; step <= 12; ++step) {
         meet.arrive_and_wait();
@@ -179,7 +180,7 @@ TEST(Checkpoints, BlocksHaveToMakeUpTheirArrays) {
     std::vector<std::unique_ptr<CheckpointWriter>> all;
     for (int64_t i = 0; i < writers; ++i)
       all.push_back(std::make_unique<CheckpointWriter>(
-          CheckpointOptions{.directory = folder.path(), .writer = i, .writers = writers, .timeout_s = 20}));
+          CheckpointOptions{.directory = folder.path(), .writer = i, .writers = writers, .timeout_s = test::hang_s}));
     for (size_t i = 0; i < all.size(); ++i) all[i]->save({.step = 1}, blocks[i]);
     for (size_t i = all.size(); i-- > 0;) all[i]->wait();
     EXPECT_EQ(list_checkpoints(folder.path()).size(), 1u);
