@@ -151,22 +151,23 @@ TEST(Admission, QueueIsLimitedInTokensAndInTime) {
   EXPECT_EQ(collect(*one->submit(in_time)).finish[0], FinishReason::length);
 }
 
-/// A request that ran for 0.2 s: the next one would wait for as long.
+/// A request that ran for 0.4 s: the next one would wait for as long.
 TEST(Admission, ExpectedWaitIsThatOfTheRequestsBefore) {
+  const double load = machine_load();
   SchedulerOptions options = one_at_a_time();
-  options.queue_wait = 100ms;
+  options.queue_wait = std::chrono::milliseconds(static_cast<int64_t>(100 * load));
   auto one = scheduler("llama-standard23", small_engine(), options);
   EXPECT_EQ(one->stats().expected_wait_s, 0);
   {
     Blocker blocker(*one);
     EXPECT_EQ(one->stats().expected_wait_s, 0) << "nothing has ended yet";
-    std::this_thread::sleep_for(200ms);
+    std::this_thread::sleep_for(std::chrono::duration<double>(0.4 * load));
     blocker.release();
     EXPECT_TRUE(eventually([&] { return one->stats().finished != 0; }));
   }
   Blocker blocker(*one);
-  EXPECT_GT(one->stats().expected_wait_s, 0.1);
-  EXPECT_LT(one->stats().expected_wait_s, 5 * machine_load());
+  EXPECT_GT(one->stats().expected_wait_s, 0.1 * load);
+  EXPECT_LT(one->stats().expected_wait_s, 5 * load);
   EXPECT_EQ(code_of([&] { one->submit(short_request(2)); }), Code::overloaded);
   blocker.release();
   EXPECT_TRUE(eventually([&] { return !one->stats().running; }));
