@@ -81,8 +81,8 @@ class Load(WithModel):
         program = os.path.join(NODE_FOLDER, "node_modules", "autocannon", "autocannon.js")
         if not node() or not os.path.exists(program):
             self.skipTest("NOT RUN: there is no package autocannon of Node")
-        done = subprocess.run([node(), program, "--json", "--no-progress", "--timeout", str(HANG_S), *words], capture_output=True, text=True,
-                              timeout=HANG_S)
+        done = subprocess.run([node(), program, "--json", "--no-progress", "--timeout", str(HANG_S), *words], capture_output=True,
+                              text=True, timeout=HANG_S)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         got = json.loads(done.stdout)
         self.assertEqual((got["errors"], got["timeouts"], got["mismatches"]), (0, 0, 0))

@@ -160,7 +160,8 @@ class Device(unittest.TestCase):
         status, _, said, seconds = self.generate_by_processes(2, faults={1: "cuGraphLaunch:2"})
         self.assertNotEqual(status, 0)
         self.assertTrue(re.search(r"rank 1 aborted the world: .*cuGraphLaunch", said), said)
-        self.assertLess(seconds, usual + 15 * machine_load())  # a kernel that waits for another device ends after 20 s here, and never on a GPU
+        # A kernel that waits for another device ends after 20 s here, and never on a GPU.
+        self.assertLess(seconds, usual + 15 * machine_load())
 
     def test_what_is_missing_is_named(self):
         self.assertIn("/nowhere/plait_cuda.so", self.refused("device=cuda", "cuda_plugin=/nowhere/plait_cuda.so"))
