@@ -15,7 +15,7 @@ GPU = BUILD = None
 
 class Gpu(unittest.TestCase):
     def gpu(self, *words, program=None, **environment):
-        done = subprocess.run([*(program or [sys.executable, GPU, BUILD]), *words], capture_output=True, text=True, timeout=300,
+        done = subprocess.run([*(program or [sys.executable, GPU, BUILD]), *words], capture_output=True, text=True, timeout=1800,
                               env={**os.environ, **environment}, check=False)
         return done.returncode, done.stdout + done.stderr
 

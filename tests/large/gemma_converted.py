@@ -69,7 +69,7 @@ def write_transformers(gguf_file, directory):
 
 def tokens(plait, model, prompt):
     words = [plait, "generate", model, "--prompt", prompt, "--max-tokens", "24", "--temperature", "0", "--cache-dir", "", "--json"]
-    done = subprocess.run(words, capture_output=True, timeout=900)
+    done = subprocess.run(words, capture_output=True, timeout=7200)
     if done.returncode:
         sys.exit(f"{model}: {done.stderr.decode()}")
     return json.loads(done.stdout)["ids"]

@@ -25,7 +25,7 @@ MOST_NMSE, MOST_ERROR = 1e-3, 3e-2
 
 
 def run(words, stdin=""):
-    done = subprocess.run(words, input=stdin.encode(), capture_output=True, timeout=900)
+    done = subprocess.run(words, input=stdin.encode(), capture_output=True, timeout=7200)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(words[:3])}: status {done.returncode}: {done.stderr.decode().strip()}")
     return done.stdout.decode()

@@ -11,10 +11,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bindings"))
+from limits import HANG_S, machine_load  # noqa: E402
 
 RANKS, STEPS = 4, 9
-NEVER = 120  # seconds: a deadline that no fault has to wait for
+NEVER = HANG_S  # a deadline that no fault has to wait for
 
 
 def cases(everything, kinds):
@@ -26,14 +28,6 @@ def cases(everything, kinds):
                         yield fault, rank, step, shared
 
 
-def machine_load():
-    """Seconds of the clock that a second of a processor takes at present, at least 1."""
-    begin, first, measured = time.perf_counter(), time.process_time(), 0.05
-    while time.process_time() - first < measured:
-        pass
-    return max(1.0, (time.perf_counter() - begin) / measured)
-
-
 def limits(fault, shared):
     """Deadline and bound in seconds. Only a deadline finds a rank that stalls, or that is gone from another machine."""
     load = machine_load()
@@ -41,9 +35,9 @@ def limits(fault, shared):
     return (2 * load if by_deadline else NEVER), 15 * load
 
 
-def run(words, fault, folder, timeout=600):
+def run(words, fault, folder):
     return subprocess.run(words, env={**os.environ, "PLAIT_FAULT": fault, "PLAIT_FAULT_FOLDER": folder},
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=2 * HANG_S, check=False)
 
 
 def main(mpirun, program, *options):
