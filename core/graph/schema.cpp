@@ -125,18 +125,23 @@ void OpSet::add(OpSchema schema) {
   place->second = std::move(schema);
 }
 
+OpSchema* OpSet::row_of(std::string_view op, std::string_view what) {
+  const auto found = rows_.find(op);
+  if (found != rows_.end()) return &found->second;
+  if (lacking_.empty()) throw Error(Code::internal, cat(what, " of ", quote(op), ", which has no schema row"));
+  return nullptr;
+}
+
 void OpSet::claim(std::string_view op, int oldest, std::string types) {
-  auto found = rows_.find(op);
-  if (found == rows_.end()) throw Error(Code::internal, cat("claims for ", quote(op), ", which has no schema row"));
-  found->second.oldest = oldest;
-  found->second.type_rule = parse_type_rule(types);
-  found->second.types = std::move(types);
+  OpSchema* const row = row_of(op, "claims");
+  if (!row) return;
+  row->oldest = oldest;
+  row->type_rule = parse_type_rule(types);
+  row->types = std::move(types);
 }
 
 void OpSet::differentiate(std::string_view op, void (*gradient)(GradientContext&)) {
-  auto found = rows_.find(op);
-  if (found == rows_.end()) throw Error(Code::internal, cat("a gradient of ", quote(op), ", which has no schema row"));
-  found->second.gradient = gradient;
+  if (OpSchema* const row = row_of(op, "a gradient")) row->gradient = gradient;
 }
 
 std::string_view fixed_operand(const OpSchema& row, size_t operand) {
@@ -225,7 +230,8 @@ const OpSchema& check_node(const OpSet& ops, const Node& node) {
   const OpSchema* row = ops.find(node.op);
   if (!row)
     throw Error(Code::unsupported, cat(describe(node), ": ", op_and_domain(node.op), " is not known to Plait"),
-                "export the model without this op, or decompose it into standard ops");
+                ops.lacking().empty() ? "export the model without this op, or decompose it into standard ops"
+                                      : ops.lacking());
   check_form(*row, node);
   return *row;
 }

@@ -124,6 +124,10 @@ struct OpSchema {
 class OpSet {
  public:
   void add(OpSchema schema);
+  /// Ops of a part that this library was built without have no rows: what is added to rows of unknown ops is ignored then, and errors
+  /// about unknown ops have this hint.
+  void lack(std::string hint) { lacking_ = std::move(hint); }
+  const std::string& lacking() const { return lacking_; }  ///< "" if nothing is
   /// Adds supported uses to the row of an op.
   void claim(std::string_view op, int oldest, std::string types);
   /// Adds the gradient to the row of an op.
@@ -134,7 +138,11 @@ class OpSet {
   const std::map<std::string, OpSchema, std::less<>>& all() const { return rows_; }
 
  private:
+  /// The row of an op that claims or a gradient are added to; null if it is lacking. Throws Error(internal).
+  OpSchema* row_of(std::string_view op, std::string_view what);
+
   std::map<std::string, OpSchema, std::less<>> rows_;
+  std::string lacking_;
 };
 
 /// The name of an operand that is never trained, though it may be of floats: scales of quantised weights, tables of

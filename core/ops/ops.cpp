@@ -2,10 +2,7 @@
 
 #include "core/ops/families.h"
 #include "core/ops/gradients/gradients.h"
-#include "core/ops/image/register.h"
-#include "core/ops/ml/register.h"
-#include "core/ops/signal/register.h"
-#include "core/ops/strings/register.h"
+#include "core/ops/plain/register.h"
 
 namespace plait {
 
@@ -27,22 +24,6 @@ void register_ops(OpSet& ops) {
                       register_attention,
                       register_experts,
                       register_quantization,
-                      register_convolution,
-                      register_pooling,
-                      register_resize,
-                      register_boxes,
-                      register_channels_last,
-                      register_windows_back,
-                      register_recurrent_layers,
-                      register_transforms,
-                      register_random,
-                      register_ngrams,
-                      register_strings,
-                      register_features,
-                      register_labels,
-                      register_linear_models,
-                      register_support_vectors,
-                      register_trees,
                       register_recurrent,
                       register_control,
                       register_sequences,
@@ -56,7 +37,8 @@ void register_ops(OpSet& ops) {
                       register_packed_recurrent,
                       register_training,
                       register_cross_entropy,
-                      register_optimizers})
+                      register_optimizers,
+                      register_plain_ops})
     family(ops);
   for (auto additions : {register_claims, register_own_claims, register_arithmetic_gradients,
                          register_attention_gradients, register_control_gradients, register_image_gradients,

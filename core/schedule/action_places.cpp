@@ -13,33 +13,33 @@ namespace {
 
 using Kind = Action::Kind;
 
-Error bad(std::string message, std::string hint = {}) {
+Error wrong(std::string message, std::string hint = {}) {
   return Error(Code::invalid_argument, "schedule: " + std::move(message), std::move(hint));
 }
 
 void check_seats(const Schedule& schedule, const std::vector<StageEdge>& edges) {
   if (schedule.stages < 1 || schedule.micro_batches < 1 || schedule.ranks.empty())
-    throw bad(cat(schedule.stages, " stages, ", schedule.micro_batches, " micro-batches and ", schedule.ranks.size(),
+    throw wrong(cat(schedule.stages, " stages, ", schedule.micro_batches, " micro-batches and ", schedule.ranks.size(),
                   " ranks: at least one of each is needed"));
   if (schedule.seats.size() != static_cast<size_t>(schedule.stages))
-    throw bad(cat("seats of ", schedule.seats.size(), " stages, expected ", schedule.stages));
+    throw wrong(cat("seats of ", schedule.seats.size(), " stages, expected ", schedule.stages));
   for (size_t stage = 0; stage < schedule.seats.size(); ++stage) {
     std::set<int32_t> seen;
     for (const int32_t rank : schedule.seats[stage]) {
       if (rank < 0 || static_cast<size_t>(rank) >= schedule.ranks.size())
-        throw bad(
+        throw wrong(
             cat("stage ", stage, " has a seat on rank ", rank, ", and there are ", schedule.ranks.size(), " ranks"));
-      if (!seen.insert(rank).second) throw bad(cat("stage ", stage, " has two seats on rank ", rank));
+      if (!seen.insert(rank).second) throw wrong(cat("stage ", stage, " has two seats on rank ", rank));
     }
-    if (seen.empty()) throw bad(cat("stage ", stage, " has no seat"));
+    if (seen.empty()) throw wrong(cat("stage ", stage, " has no seat"));
   }
   std::set<std::pair<int32_t, int32_t>> known;
   for (const StageEdge& edge : edges) {
     const std::string name = cat("edge from stage ", edge.from, " to stage ", edge.to);
     for (const int32_t stage : {edge.from, edge.to})
-      if (stage < 0 || stage >= schedule.stages) throw bad(cat(name, ": there are ", schedule.stages, " stages"));
-    if (edge.from == edge.to) throw bad(cat(name, ": an edge connects two stages"));
-    if (!known.insert({edge.from, edge.to}).second) throw bad(cat(name, ": it is there twice"));
+      if (stage < 0 || stage >= schedule.stages) throw wrong(cat(name, ": there are ", schedule.stages, " stages"));
+    if (edge.from == edge.to) throw wrong(cat(name, ": an edge connects two stages"));
+    if (!known.insert({edge.from, edge.to}).second) throw wrong(cat(name, ": it is there twice"));
   }
 }
 
@@ -128,7 +128,7 @@ class Checker {
   }
 
   Error missing(int32_t stage, int32_t micro_batch, std::string_view letters) const {
-    return bad(cat("rank ", schedule_.rank_of(stage, micro_batch), " lacks ", stage, letters, micro_batch),
+    return wrong(cat("rank ", schedule_.rank_of(stage, micro_batch), " lacks ", stage, letters, micro_batch),
                "each stage runs F, and B or I and W, of every micro-batch");
   }
 
@@ -144,7 +144,7 @@ class Checker {
       for (int32_t micro_batch = 0; micro_batch < schedule_.micro_batches; ++micro_batch)
         for (const int what : {0, 1})
           if (!seen[what].count({stage, micro_batch})) return missing(stage, micro_batch, what ? "B" : "F");
-    return bad("an action is missing");
+    return wrong("an action is missing");
   }
 
   void check_complete() {
@@ -160,7 +160,7 @@ class Checker {
       const auto& made = updates_[static_cast<size_t>(stage)];
       const auto fewer = std::min_element(made.begin(), made.end());
       if (*fewer != *std::max_element(made.begin(), made.end()))
-        throw bad(cat("rank ", schedule_.seats[static_cast<size_t>(stage)][static_cast<size_t>(fewer - made.begin())],
+        throw wrong(cat("rank ", schedule_.seats[static_cast<size_t>(stage)][static_cast<size_t>(fewer - made.begin())],
                       " lacks ", stage, "U", *fewer),
                   "all seats of a stage make the same updates");
     }
@@ -201,7 +201,7 @@ class Checker {
 }  // namespace
 
 Error action_error(const Schedule& schedule, size_t rank, size_t position, std::string_view why, std::string hint) {
-  return bad(cat("rank ", rank, ", action ", position, " (", schedule.ranks[rank][position].text(), "): ", why),
+  return wrong(cat("rank ", rank, ", action ", position, " (", schedule.ranks[rank][position].text(), "): ", why),
              std::move(hint));
 }
 

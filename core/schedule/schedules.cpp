@@ -11,7 +11,7 @@ namespace plait {
 namespace {
 
 /// Ranks, stages a rank and micro-batches of a window stay below it: lists are made in memory.
-constexpr int32_t most_number = 1 << 20;
+constexpr int32_t most_listed = 1 << 20;
 
 // Columns: name, number, usual, least, about, whole, split, asynchronous, takes_seats, seats, make.
 constexpr ScheduleRow rows[] = {
@@ -71,7 +71,7 @@ Named find(std::string_view name) {
   if (colon == std::string_view::npos) return {*row, row->usual};
   if (row->number.empty()) throw bad(cat("schedule ", word, " has no number, given ", quote(name)));
   int64_t number = 0;
-  if (!parse_int(trimmed(name.substr(colon + 1)), number) || number < row->least || number > most_number)
+  if (!parse_int(trimmed(name.substr(colon + 1)), number) || number < row->least || number > most_listed)
     throw bad(cat("schedule ", quote(name), ": the number is ", row->number, ", at least ", row->least));
   return {*row, static_cast<int32_t>(number)};
 }
@@ -102,10 +102,10 @@ void check_seats(const ScheduleRow& row, int32_t ranks, const Seats& seats) {
 
 ScheduleTerms terms_of(const Named& named, int32_t ranks, const Seats& seats) {
   const ScheduleRow& row = named.row;
-  if (ranks < 1 || ranks > most_number) throw bad(cat("schedule ", row.name, " on ", ranks, " pipeline ranks"));
+  if (ranks < 1 || ranks > most_listed) throw bad(cat("schedule ", row.name, " on ", ranks, " pipeline ranks"));
   // Only numbers of stages multiply with the ranks.
-  if (row.seats == looped_seats && static_cast<int64_t>(named.number) * ranks > most_number)
-    throw bad(cat("schedule ", row.name, ":", named.number, " on ", ranks, " ranks has more than ", most_number,
+  if (row.seats == looped_seats && static_cast<int64_t>(named.number) * ranks > most_listed)
+    throw bad(cat("schedule ", row.name, ":", named.number, " on ", ranks, " ranks has more than ", most_listed,
                   " stages"));
   ScheduleTerms out;
   out.seats = row.seats(ranks, std::max(named.number, 1));
@@ -131,9 +131,9 @@ Schedule make_schedule(std::string_view name, const ScheduleShape& shape) {
   const Named named = find(name);
   const ScheduleTerms terms = terms_of(named, shape.ranks, shape.seats);
   if (shape.micro_batches < 1 || shape.steps < 1 ||
-      static_cast<int64_t>(shape.micro_batches) * shape.steps > most_number)
+      static_cast<int64_t>(shape.micro_batches) * shape.steps > most_listed)
     throw bad(cat("schedule ", name, ": ", shape.steps, " steps of ", shape.micro_batches, " micro-batches"),
-              cat("at least one of each, at most ", most_number, " micro-batches in all"));
+              cat("at least one of each, at most ", most_listed, " micro-batches in all"));
   if (!terms.asynchronous && shape.steps != 1)
     throw bad(cat("schedule ", name, " is synchronous: it has lists of one step, asked for ", shape.steps),
               "windows of several steps are for pipedream and 2bw");
@@ -147,12 +147,12 @@ Seats parse_seat_widths(std::string_view text) {
   int32_t rank = 0;
   for (const std::string& one : split(text, ':')) {
     int64_t width = 0;
-    if (!parse_int(trimmed(one), width) || width < 1 || width > most_number)
+    if (!parse_int(trimmed(one), width) || width < 1 || width > most_listed)
       throw bad(cat("seats ", quote(text), ": ", quote(one), " is no number of seats"),
                 "\"15:1\" gives stage 0 fifteen ranks and stage 1 one");
     auto& seats = out.emplace_back();
     for (int64_t i = 0; i < width; ++i) seats.push_back(rank++);
-    if (rank > most_number) throw bad(cat("seats ", quote(text), ": more than ", most_number, " ranks"));
+    if (rank > most_listed) throw bad(cat("seats ", quote(text), ": more than ", most_listed, " ranks"));
   }
   return out;
 }

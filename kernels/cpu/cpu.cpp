@@ -58,13 +58,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_scatter_back(table, isa);
     add_reduce(table, isa);
     add_transpose(table, isa);
-    add_convolution(table, isa);
-    add_integer_convolution(table, isa);
-    add_pooling(table, isa);
-    add_channels_last_conv(table, isa);
-    add_channels_last_pool(table, isa);
-    add_channels(table, isa);
-    add_transposed_convolution(table, isa);
+    add_image(table, isa);
     add_recurrent(table, isa);
     add_layers(table, isa);
     add_layers_back(table, isa);

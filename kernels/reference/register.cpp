@@ -1,9 +1,6 @@
 #include "kernels/reference/families.h"
-#include "kernels/reference/image/register.h"
-#include "kernels/reference/ml/register.h"
+#include "kernels/reference/plain/register.h"
 #include "kernels/reference/reference.h"
-#include "kernels/reference/signal/register.h"
-#include "kernels/reference/strings/register.h"
 
 namespace plait {
 
@@ -24,29 +21,6 @@ void register_reference_kernels(KernelTable& table) {
   add_linear(table);
   add_experts(table);
   add_einsum(table);
-  add_convolve(table);
-  add_deform(table);
-  add_pooling(table);
-  add_resize(table);
-  add_sampling(table);
-  add_regions(table);
-  add_boxes(table);
-  add_channels_last(table);
-  add_windows_back(table);
-  add_recurrent_layers(table);
-  add_recurrent_back(table);
-  add_transforms(table);
-  add_random(table);
-  add_ngrams(table);
-  add_string_joins(table);
-  add_string_splits(table);
-  add_string_normalizer(table);
-  add_string_patterns(table);
-  add_features(table);
-  add_labels(table);
-  add_linear_models(table);
-  add_support_vectors(table);
-  add_trees(table);
   add_softmax(table);
   add_normalize(table);
   add_attention(table);
@@ -63,6 +37,7 @@ void register_reference_kernels(KernelTable& table) {
   add_packed_recurrent(table);
   add_derivatives(table);
   add_normalize_back(table);
+  add_plain(table);
 }
 
 }  // namespace plait

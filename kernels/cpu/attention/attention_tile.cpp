@@ -166,7 +166,7 @@ namespace plait::cpu {
 
 const AttentionTiles& attention_tiles(Isa isa) {
   if (isa >= Isa::avx512_bf16) return bf16_attention_tiles();
-  return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles;
+  return PLAIT_OF_ISA(isa, tiles);
 }
 
 }  // namespace plait::cpu

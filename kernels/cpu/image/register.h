@@ -1,9 +1,12 @@
 #pragma once
 // Adds this folder's kernels to the table. Each function adds those of exactly this instruction set, which must be
-// usable.
+// usable. The folder is a part that a library can be built without (PLAIT_PLAIN).
 #include "kernels/cpu/simd/add_kernel.h"
 
 namespace plait::cpu {
+
+/// All of them.
+void add_image(KernelTable& table, Isa isa);
 
 void add_convolution(KernelTable& table, Isa isa);
 void add_pooling(KernelTable& table, Isa isa);

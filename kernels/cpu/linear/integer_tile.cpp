@@ -102,10 +102,10 @@ HWY_AFTER_NAMESPACE();
 namespace plait::cpu {
 
 const IntegerTiles& integer_tiles(Isa isa) {
-  static const IntegerTiles quads = vnni_tiles(N_AVX3::tiles), matrices = amx_tiles(quads);
+  static const IntegerTiles quads = vnni_tiles(PLAIT_OF_ISA(Isa::avx512, tiles)), matrices = amx_tiles(quads);
   switch (isa) {
-    case Isa::avx2: return N_AVX2::tiles;
-    case Isa::avx512: return N_AVX3::tiles;
+    case Isa::avx2:
+    case Isa::avx512: return PLAIT_OF_ISA(isa, tiles);
     case Isa::avx512_bf16: return quads;
     case Isa::amx: return matrices;
   }

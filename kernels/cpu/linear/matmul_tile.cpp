@@ -46,7 +46,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace plait::cpu {
 
-const MatmulTiles& matmul_tiles(Isa isa) { return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles; }
+const MatmulTiles& matmul_tiles(Isa isa) { return PLAIT_OF_ISA(isa, tiles); }
 
 }  // namespace plait::cpu
 #endif

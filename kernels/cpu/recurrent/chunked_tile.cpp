@@ -258,7 +258,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace plait::cpu {
 
-const ChunkedTiles& chunked_tiles(Isa isa) { return isa == Isa::avx2 ? N_AVX2::chunked : N_AVX3::chunked; }
+const ChunkedTiles& chunked_tiles(Isa isa) { return PLAIT_OF_ISA(isa, chunked); }
 
 }  // namespace plait::cpu
 #endif

@@ -203,7 +203,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace plait::cpu {
 
-const RecurrentTiles& recurrent_tiles(Isa isa) { return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles; }
+const RecurrentTiles& recurrent_tiles(Isa isa) { return PLAIT_OF_ISA(isa, tiles); }
 
 }  // namespace plait::cpu
 #endif

@@ -88,7 +88,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace plait::cpu {
 
-const LossLoops& loss_loops(Isa isa) { return isa == Isa::avx2 ? N_AVX2::loops : N_AVX3::loops; }
+const LossLoops& loss_loops(Isa isa) { return PLAIT_OF_ISA(isa, loops); }
 
 }  // namespace plait::cpu
 #endif

@@ -114,7 +114,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace plait::cpu {
 
-const RowLoops& row_loops(Isa isa) { return isa == Isa::avx2 ? N_AVX2::loops : N_AVX3::loops; }
+const RowLoops& row_loops(Isa isa) { return PLAIT_OF_ISA(isa, loops); }
 
 }  // namespace plait::cpu
 #endif

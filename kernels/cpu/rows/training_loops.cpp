@@ -188,7 +188,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace plait::cpu {
 
-const TrainingLoops& training_loops(Isa isa) { return isa == Isa::avx2 ? N_AVX2::loops : N_AVX3::loops; }
+const TrainingLoops& training_loops(Isa isa) { return PLAIT_OF_ISA(isa, loops); }
 
 }  // namespace plait::cpu
 #endif

@@ -49,11 +49,13 @@ std::vector<Isa> usable_isas() {
   };
   add(Isa::avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                      __builtin_cpu_supports("bmi2") && has_f16c());
+#ifndef PLAIT_ONLY_AVX2
   add(Isa::avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
                        __builtin_cpu_supports("avx512cd"));
   add(Isa::avx512_bf16, __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"));
   add(Isa::amx, allowed_amx());
+#endif
   return out;
 }
 

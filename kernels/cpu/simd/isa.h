@@ -13,7 +13,7 @@ std::string_view isa_name(Isa isa);
 /// Priority of kernels in the table; the reference kernels have 0.
 int isa_priority(Isa isa);
 
-/// Those that the processor has and the operating system lets this process use, ascending. AMX must be requested
+/// Those that the processor has, the operating system lets this process use, and this library was built with (PLAIT_ISAS), ascending. AMX must be requested
 /// (arch_prctl, Linux 5.16); it is left out if that fails.
 std::vector<Isa> usable_isas();
 

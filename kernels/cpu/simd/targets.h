@@ -10,7 +10,16 @@
 #define HWY_IS_DEBUG_BUILD 0
 // Only AVX2 and AVX-512 (Highway's AVX3) are used; the static target (the compiler's baseline) is always compiled too
 // and left empty.
+//
+// PLAIT_OF_ISA(isa, name): what a file defines under that name for AVX2, or for all higher instruction sets. PLAIT_ONLY_AVX2 (CMake's
+// PLAIT_ISAS=native where there is no AVX-512) leaves out what is never called there.
+#ifdef PLAIT_ONLY_AVX2
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3)
+#define PLAIT_OF_ISA(isa, name) (static_cast<void>(isa), N_AVX2::name)
+#else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#define PLAIT_OF_ISA(isa, name) (isa == Isa::avx2 ? N_AVX2::name : N_AVX3::name)
+#endif
 
 /// Guards per-target code.
 #define PLAIT_SIMD (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3)
