@@ -31,7 +31,7 @@ def main():
     rows = dict(ROW.findall((folder / "options.cpp").read_text()))
     if len(rows) < 10:
         sys.exit(f"options.py found {len(rows)} rows in options.cpp: it does not read the table any more")
-    sources = [*folder.glob("*.cpp"), folder.parent / "server" / "plait_server.cpp"]
+    sources = [*folder.rglob("*.cpp"), folder.parent / "server" / "plait_server.cpp"]
     read = {path.name: set(READ.findall(path.read_text())) for path in sources}
     faults = []
     for key, scopes in rows.items():

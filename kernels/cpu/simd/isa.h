@@ -13,8 +13,8 @@ std::string_view isa_name(Isa isa);
 /// Priority of kernels in the table; the reference kernels have 0.
 int isa_priority(Isa isa);
 
-/// Those that the processor has, the operating system lets this process use, and this library was built with (PLAIT_ISAS), ascending. AMX must be requested
-/// (arch_prctl, Linux 5.16); it is left out if that fails.
+/// Those that the processor has, the operating system lets this process use, and this library was built with (PLAIT_ISAS),
+/// ascending. AMX must be requested (arch_prctl, Linux 5.16); it is left out if that fails.
 std::vector<Isa> usable_isas();
 
 }  // namespace plait::cpu
