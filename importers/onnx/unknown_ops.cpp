@@ -47,7 +47,7 @@ void refuse_unknown(const OpSet& ops, const Graph& graph, const Node& node) {
   }
   throw Error(Code::unsupported,
               cat("Plait does not have this op", types.empty() ? "" : cat("; its inputs are ", join(types, ", "))),
-              instead_of(node.op));
+              ops.lacking().empty() ? instead_of(node.op) : cat(ops.lacking(), "; or ", instead_of(node.op)));
 }
 
 }  // namespace plait::onnx_import

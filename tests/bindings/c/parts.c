@@ -61,7 +61,7 @@ int main(int count, char** words) {
   OK(plait_server_release(NULL));
 
   /* Its file has convolutions. */
-  snprintf(path, sizeof path, "%s/zoo/lfm2/genai_fp32", words[1]);
+  snprintf(path, sizeof path, "%s/zoo/lfm2/hf5/decode.onnx", words[1]);
   plait_status status = plait_model_open(path, NULL, &other);
   if (status == PLAIT_OK) status = plait_model_wait(other, -1);
   CHECK(status == PLAIT_UNSUPPORTED && names("PLAIT_PLAIN"));
