@@ -5,6 +5,7 @@
 #include <ctime>
 #include <thread>
 
+#include "core/base/text.h"
 #include "tests/unit/exec/runner.h"
 #include "tests/unit/support/machine_load.h"
 
