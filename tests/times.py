@@ -12,7 +12,7 @@ import collections
 import os
 import sys
 
-# Processor seconds that `./run test` may take from nothing, on two cores of an EPYC 9004 at 2.6 GHz.
+# A budget, not a measurement: processor seconds that `./run test` may take from nothing, on two cores of an EPYC 9004 at 2.6 GHz.
 BUDGET = 4800
 
 
