@@ -1,13 +1,11 @@
-// In place of core/quantize.
+// In place of core/quantize, and of bindings/c/quantize.
+#include "bindings/c/model_export.h"
 #include "core/base/part.h"
-#include "core/quantize/quantize.h"
 
-namespace plait {
+namespace plait::c_api {
 
-QuantizedWeights quantize(const ImportedModel&, const std::set<std::string>&, const CompileOptions&,
-                          const QuantizeOptions&, ThreadPool&, LoadProgress&,
-                          const std::function<void(const std::string&)>&) {
+BlockWeights quantized_weights(ModelObject&, const Settings&, LoadProgress&) {
   throw without_part("rounding of weights", "PLAIT_QUANTIZE");
 }
 
-}  // namespace plait
+}  // namespace plait::c_api

@@ -6,12 +6,9 @@
 #include <fstream>
 #include <set>
 
-#include "bindings/c/trainer_options.h"
+#include "bindings/c/training.h"
 #include "core/graph/graft.h"
 #include "core/passes/compile.h"
-#include "core/quantize/quantize.h"
-#include "core/train/data/dataset.h"
-#include "core/train/pipeline.h"
 #include "importers/onnx/export.h"
 
 namespace plait::c_api {
@@ -39,87 +36,16 @@ void copy_side_files(FileSet& files, const std::string& directory) {
 /// The plan of a generator with these settings, or of a trainer with this pipeline; nullopt on one rank.
 std::optional<DeviceConfiguration> plan_of(ModelObject& model, const Settings& settings) {
   CompileOptions options = generator_compile_options(model, settings);
-  const PipelineOptions pipeline = pipeline_options(settings);
-  check_pipeline(settings, pipeline, options.mesh);
+  options.stages = trainer_stages(settings, options.mesh);
   if (settings.has("rank_memory"))
     throw Error(Code::invalid_argument, "option rank_memory has no effect here: only a generator cuts stages by memory",
                 "give stages as it prints them");
   if (options.mesh.ranks() == 1) return std::nullopt;
-  options.stages = Pipeline(pipeline, options.mesh).stages();
   const Graph raised = raised_decoder(model, options);
   std::vector<std::string> notes;
   DeviceConfiguration out = planned_configuration(model.opened().imported.graph, raised, options, notes);
   for (const std::string& note : notes) model.log().write(LogLevel::warning, note);
   return out;
-}
-
-/// The file's tensors with a checkpoint or an adapter applied.
-FileTensors tensors_of(ModelObject& model, const Settings& settings) {
-  const std::string checkpoint = settings.text("checkpoint"), adapter = settings.text("adapter");
-  if (!checkpoint.empty() && !adapter.empty())
-    throw Error(Code::invalid_argument, "an export takes a checkpoint or an adapter, not both",
-                "a run's checkpoint has its adapters");
-  if (checkpoint.empty() && adapter.empty()) return {};
-  const Graph& graph = model.opened().imported.graph;
-  CompileOptions compile = model.compile_options();
-  compile.exact_activations = settings.text("activations") == "exact";
-  ThreadPool pool(usable_processors());
-  return checkpoint.empty() ? tensors_of_adapter(graph, compile, adapter, &pool)
-                            : tensors_of_checkpoint(graph, compile, checkpoint, &pool);
-}
-
-/// Token ids of the texts to calibrate on; empty: none are given.
-std::vector<int32_t> calibration_of(ModelObject& model, const Settings& settings, ThreadPool& pool,
-                                    LoadProgress& progress) {
-  std::vector<int32_t> out;
-  const std::string path = settings.text("calibration");
-  if (path.empty()) return out;
-  const TokenizerPointer tokenizer = model.has_tokenizer() ? model.tokenizer() : nullptr;
-  const Dataset texts = Dataset::read(path, {.tokenizer = tokenizer.get(),
-                                             .eos = tokenizer ? tokenizer->eos_id() : std::nullopt,
-                                             .seq = settings.integer("calibration_window"),
-                                             .cut_long = true,
-                                             .pool = &pool,
-                                             .progress = &progress,
-                                             .progress_until = 0});
-  const auto most = static_cast<size_t>(settings.integer("calibration_tokens"));
-  for (int64_t i = 0; i < texts.size() && out.size() < most; ++i)
-    out.insert(out.end(), texts[i].ids.begin(), texts[i].ids.end());
-  out.resize(std::min(out.size(), most));
-  return out;
-}
-
-/// The model's weights in blocks.
-BlockWeights quantized_weights(ModelObject& model, const Settings& settings, LoadProgress& progress) {
-  if (!settings.text("checkpoint").empty() || !settings.text("adapter").empty())
-    throw Error(Code::invalid_argument,
-                "an export rounds the file's own weights, not those of a checkpoint or an adapter",
-                "export the trained model first, then round that");
-  const int64_t block = settings.integer("block");
-  if (block & (block - 1))
-    throw Error(Code::invalid_argument, cat("option block is ", block, ", expected a power of two from 16 to 256"));
-  for (const char* one : {"bits", "head_bits", "embedding_bits"})
-    if (settings.integer(one) == 1)
-      throw Error(Code::invalid_argument, cat("option ", one, " is 1, expected 0, or from 2 to 8"));
-  ThreadPool pool(usable_processors());
-  const QuantizeOptions options{.format = {settings.integer("bits"), block, !settings.boolean("asymmetric")},
-                          .head_bits = settings.integer("head_bits"),
-                          .embedding_bits = settings.integer("embedding_bits"),
-                          .calibration = calibration_of(model, settings, pool, progress),
-                          .window = settings.integer("calibration_window")};
-  auto last = std::chrono::steady_clock::now();
-  const auto note = [&](const std::string& text) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last < std::chrono::seconds(2)) return;
-    last = now;
-    model.log().write(LogLevel::info, text);
-  };
-  QuantizedWeights out = quantize(model.opened().imported, outputs_with_weights(model_bytes_of(model.opened().source)),
-                                  model.compile_options(), options, pool, progress, note);
-  for (const std::string& kept : out.kept) model.log().write(LogLevel::info, cat("stays as it is: ", kept));
-  model.log().write(LogLevel::info, cat(out.weights.size(), " weights rounded: ", out.bytes_before, " bytes are now ",
-                                        out.bytes_after));
-  return std::move(out.weights);
 }
 
 }  // namespace
@@ -176,7 +102,7 @@ plait_status plait_model_export(plait_model* model, const char* directory, plait
     const std::string target = required(directory, "directory");
     const ModelObject::Work work(*object);
     const std::optional<DeviceConfiguration> plan = plan_of(*object, settings);
-    ModelChanges changes{tensors_of(*object, settings), plan ? &*plan : nullptr};
+    ModelChanges changes{trained_tensors_of(*object, settings), plan ? &*plan : nullptr};
     if (settings.integer("bits") > 0) changes.blocks = quantized_weights(*object, settings, work.progress());
     write_model(*object, changes, target, &work.progress());
   });

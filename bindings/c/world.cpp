@@ -1,5 +1,5 @@
 // Worlds of the C API: processes as ranks; the host controls rank 0.
-#include "bindings/c/objects.h"
+#include "bindings/c/training.h"
 #include "core/comm/mpi_world.h"
 #include "core/generate/serve_engine.h"
 #include "core/plan/measure/measure.h"
@@ -67,13 +67,13 @@ void WorldObject::serve(Kind kind, ByteReader& in) {
   std::shared_ptr<ModelObject> model;
   std::optional<CompileOptions> compile;
   EngineOptions engine;
-  std::optional<TrainerPlan> trainer;
+  std::function<void(World&)> trainer;
   try {
     const std::string path = in.get_text();
     const Settings of_model = get_settings(in), settings = get_settings(in);
     model = open_model(path, of_model);
     if (kind == Kind::trainer) {
-      trainer.emplace(*model, settings, processors());
+      trainer = trainer_rank(*model, settings, processors());
     } else {
       compile.emplace(adapted_compile_options(*model, settings, given_adapters(settings)));
       engine = engine_options(settings, model->opened().config);
@@ -81,8 +81,7 @@ void WorldObject::serve(Kind kind, ByteReader& in) {
   } catch (...) {
     return refuse_rank(*world_, current_error());
   }
-  if (trainer)
-    return serve_training(*world_, trainer->graph, trainer->compile, trainer->options.training, *trainer->pool);
+  if (trainer) return trainer(*world_);
   serve_engine(*world_, model->opened().imported.graph, *compile, engine);
 }
 

@@ -9,7 +9,7 @@
 namespace plait {
 namespace {
 
-constexpr int64_t slot_capacity = 256 << 10;
+constexpr int64_t message_slot = 256 << 10;
 
 /// `Header`: CallHeader of steps, MailHeader of mail.
 template <class Header>
@@ -36,7 +36,7 @@ MessageExchange::MessageExchange(std::shared_ptr<Hub> hub, std::shared_ptr<Messa
       channel_(std::move(channel)),
       step_tag_(channel_->tag(group, MessageChannel::Kind::step)),
       mail_tag_(channel_->tag(group, MessageChannel::Kind::mail)),
-      slot_(slot_capacity),
+      slot_(message_slot),
       steps_(size()),
       mail_(size()) {}
 
@@ -45,7 +45,7 @@ MessageExchange::~MessageExchange() {
     for (auto& one : *incoming) channel_->abandon(std::move(one));
 }
 
-int64_t MessageExchange::slot_bytes() const { return slot_capacity; }
+int64_t MessageExchange::slot_bytes() const { return message_slot; }
 
 void MessageExchange::publish(const CallHeader& call, SlotLayout pattern, int64_t bytes) {
   hub_->check();

@@ -37,7 +37,7 @@ struct Buffer {
   int64_t offset = -1;         ///< in the arena planned for the symbols' bounds; -1 if unplanned
 };
 
-/// How long a slot's value is kept, when a micro-batch of a pipeline stage runs in sections (core/passes/train/split.h): from
+/// How long a slot's value is kept, when a micro-batch of a pipeline stage runs in sections (core/passes/stage/split.h): from
 /// the section that makes or receives it to the last one that reads it.
 enum class SlotPool : int32_t {
   action,            ///< within one section: what it receives

@@ -93,7 +93,7 @@ void infer_where(InferContext& context) {
   context.set_contents(0, std::move(out));
 }
 
-struct Row {
+struct BinaryRow {
   const char* name;
   const char* dims;
   void (*infer)(InferContext&);
@@ -102,52 +102,52 @@ struct Row {
   std::vector<AttributeRow> attributes = {};
 };
 
-constexpr const char* plain = "..., ... -> ...";
+constexpr const char* of_two = "..., ... -> ...";
 
-std::vector<Row> arithmetic_rows() {
+std::vector<BinaryRow> binary_arithmetic_rows() {
   return {
       {"Add", "+..., +... -> ...", infer_folded<sum>, 14, "c = a + b"},
       {"Sub", "+..., +... -> ...", infer_folded<difference>, 14, "c = a - b"},
       {"Mul", "*..., *... -> ...", infer_folded<times>, 14, "c = a b"},
       {"Mod",
-       plain,
+       of_two,
        infer_remainder,
        13,
        "c = a modulo b: the sign of b, with fmod that of a",
        {{"fmod", "int", "0"}}},
-      {"Pow", plain, infer_folded<power>, 15, "c = a^b, of a's dtype"},
-      {"PRelu", plain, nullptr, 16, "c = a where a >= 0, a b elsewhere"},
-      {"BitwiseAnd", plain, nullptr, 18, "c = a and b, bit by bit"},
-      {"BitwiseOr", plain, nullptr, 18, "c = a or b, bit by bit"},
-      {"BitwiseXor", plain, nullptr, 18, "c = a exclusive or b, bit by bit"},
-      {"BitShift", plain, nullptr, 11, "c = a shifted by b bits", {{"direction", "string", "required"}}},
+      {"Pow", of_two, infer_folded<power>, 15, "c = a^b, of a's dtype"},
+      {"PRelu", of_two, nullptr, 16, "c = a where a >= 0, a b elsewhere"},
+      {"BitwiseAnd", of_two, nullptr, 18, "c = a and b, bit by bit"},
+      {"BitwiseOr", of_two, nullptr, 18, "c = a or b, bit by bit"},
+      {"BitwiseXor", of_two, nullptr, 18, "c = a exclusive or b, bit by bit"},
+      {"BitShift", of_two, nullptr, 11, "c = a shifted by b bits", {{"direction", "string", "required"}}},
   };
 }
 
-std::vector<Row> truth_rows() {
+std::vector<BinaryRow> truth_rows() {
   return {
-      {"Equal", plain, infer_truth<equal>, 19, "c = whether a = b"},
-      {"Less", plain, infer_truth<less>, 13, "c = whether a < b"},
-      {"LessOrEqual", plain, infer_truth<at_most>, 16, "c = whether a <= b"},
-      {"Greater", plain, infer_truth<greater>, 13, "c = whether a > b"},
-      {"GreaterOrEqual", plain, infer_truth<at_least>, 16, "c = whether a >= b"},
-      {"And", plain, infer_truth<both>, 7, "c = a and b"},
-      {"Or", plain, infer_truth<either>, 7, "c = a or b"},
-      {"Xor", plain, infer_truth<one_of>, 7, "c = either a or b"},
+      {"Equal", of_two, infer_truth<equal>, 19, "c = whether a = b"},
+      {"Less", of_two, infer_truth<less>, 13, "c = whether a < b"},
+      {"LessOrEqual", of_two, infer_truth<at_most>, 16, "c = whether a <= b"},
+      {"Greater", of_two, infer_truth<greater>, 13, "c = whether a > b"},
+      {"GreaterOrEqual", of_two, infer_truth<at_least>, 16, "c = whether a >= b"},
+      {"And", of_two, infer_truth<both>, 7, "c = a and b"},
+      {"Or", of_two, infer_truth<either>, 7, "c = a or b"},
+      {"Xor", of_two, infer_truth<one_of>, 7, "c = either a or b"},
   };
 }
 
-std::vector<Row> variadic_rows() {
+std::vector<BinaryRow> variadic_rows() {
   return {
       {"Sum", "+..., +... -> ...", infer_folded<sum>, 13, "the sum of all"},
       {"Mean", "+..., +... -> ...", nullptr, 13, "the mean of all"},
-      {"Min", plain, infer_min, 13, "the least of all"},
-      {"Max", plain, infer_folded<known_max>, 13, "the greatest of all"},
+      {"Min", of_two, infer_min, 13, "the least of all"},
+      {"Max", of_two, infer_folded<known_max>, 13, "the greatest of all"},
   };
 }
 
-void add_rows(OpSet& ops, const std::vector<Row>& rows, const char* inputs) {
-  for (const Row& row : rows)
+void add_rows(OpSet& ops, const std::vector<BinaryRow>& rows, const char* inputs) {
+  for (const BinaryRow& row : rows)
     ops.add({.name = row.name, .inputs = inputs, .outputs = "c", .attributes = row.attributes, .dims = row.dims,
              .infer = row.infer, .doc = row.doc, .since = row.since});
 }
@@ -155,10 +155,10 @@ void add_rows(OpSet& ops, const std::vector<Row>& rows, const char* inputs) {
 }  // namespace
 
 void register_binary(OpSet& ops) {
-  add_rows(ops, arithmetic_rows(), "a b");
+  add_rows(ops, binary_arithmetic_rows(), "a b");
   ops.add({.name = "Div", .inputs = "a b", .outputs = "c", .dims = "*..., ... -> ...",
            .dims_of = [](const Node&, const std::vector<Type>& in, const std::vector<Type>&) -> std::string {
-             return is_float(in[0].dtype) ? "*..., ... -> ..." : plain;  // integers are rounded
+             return is_float(in[0].dtype) ? "*..., ... -> ..." : of_two;  // integers are rounded
            },
            .infer = infer_folded<known_quotient>, .doc = "c = a / b, integers towards zero", .since = 14});
   add_rows(ops, truth_rows(), "a b");

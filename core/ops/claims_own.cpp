@@ -7,12 +7,12 @@ namespace plait {
 
 namespace {
 
-struct Row {
+struct OwnClaim {
   const char* op;
   const char* types;
 };
 
-constexpr Row microsoft[] = {
+constexpr OwnClaim microsoft[] = {
     {"SimplifiedLayerNormalization", "floats, floats"},
     {"com.microsoft.SimplifiedLayerNormalization", "floats, floats"},
     {"com.microsoft.BiasGelu", "T:floats"},
@@ -30,7 +30,7 @@ constexpr Row microsoft[] = {
     {"com.microsoft.SkipSimplifiedLayerNormalization", "T:floats"},
 };
 
-constexpr Row inference[] = {
+constexpr OwnClaim inference[] = {
     {"plait.AdaptedLinear", "floats, any, floats, floats, any, floats, floats, index"},
     {"plait.AddAdapters", "floats, floats, floats, floats, index"},
     {"plait.CausalConv", "floats, floats, floats, index, index, floats"},
@@ -56,7 +56,7 @@ constexpr Row inference[] = {
     {"plait.StringsKept", "string"},
 };
 
-constexpr Row training[] = {
+constexpr OwnClaim training[] = {
     {"plait.Accumulate", "floats"},
     {"plait.AdamW", "floats"},
     {"plait.AddLinear", "floats, floats, any"},
@@ -99,7 +99,7 @@ constexpr Row training[] = {
     {"plait.UnaryBack", "T:floats"},
 };
 
-constexpr Row collectives[] = {
+constexpr OwnClaim collectives[] = {
     {"plait.AllGather", "any"}, {"plait.AllReduce", "any"}, {"plait.AllToAll", "any"},
     {"plait.Cross", "T:any"},   {"plait.ReduceScatter", "any"}, {"plait.Shard", "any"},
 };
@@ -107,9 +107,9 @@ constexpr Row collectives[] = {
 }  // namespace
 
 void register_own_claims(OpSet& ops) {
-  for (std::span<const Row> rows : {std::span<const Row>(microsoft), std::span<const Row>(inference),
-                                    std::span<const Row>(training), std::span<const Row>(collectives)})
-    for (const Row& row : rows) ops.claim(row.op, 0, row.types);
+  for (std::span<const OwnClaim> rows : {std::span<const OwnClaim>(microsoft), std::span<const OwnClaim>(inference),
+                                    std::span<const OwnClaim>(training), std::span<const OwnClaim>(collectives)})
+    for (const OwnClaim& row : rows) ops.claim(row.op, 0, row.types);
 }
 
 }  // namespace plait

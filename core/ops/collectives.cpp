@@ -32,7 +32,7 @@ void infer_part(InferContext& context) {
   context.set_dims(0, std::move(dims));
 }
 
-void infer_gather(InferContext& context) {
+void infer_all_gather(InferContext& context) {
   context.set_type(0, context.dtype(0));
   if (!context.dims(0)) return;
   Dims dims = *context.dims(0);
@@ -79,7 +79,7 @@ void register_collectives(OpSet& ops) {
            .inputs = "x",
            .outputs = "y",
            .attributes = {axes, parts, dim, async},
-           .infer = infer_gather,
+           .infer = infer_all_gather,
            .doc = "all ranks' x along a dim"});
   ops.add({.name = "plait.AllToAll",
            .inputs = "x",

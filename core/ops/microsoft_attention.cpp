@@ -10,7 +10,7 @@ namespace plait {
 namespace {
 
 /// Positions are [b, s], or one offset [1] for all, which the kernel adds to a token's index: s is whole then.
-std::string rotary_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+std::string microsoft_rotary_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   bool offset = rank_of(in[1]) < 2;
   std::string s = offset ? "[s]" : "s", positions = offset ? (in[1].dims->empty() ? "" : "1") : "b s";
   std::string x = cat("b g ", s, " [d]");
@@ -28,7 +28,7 @@ std::string rotary_dims(const Node& node, const std::vector<Type>& in, const std
 }
 
 /// `num_heads` packed heads; without it heads of twice the cache's width.
-void infer_rotary(InferContext& context) {
+void infer_microsoft_rotary(InferContext& context) {
   infer_same(context);
   const Dims *x = context.dims(0), *cos = context.dims(2);
   if (!x || x->size() == 4) return;
@@ -146,8 +146,8 @@ void register_microsoft_attention(OpSet& ops) {
            .outputs = "output",
            .attributes = {{"interleaved", "int", "0"}, {"is_packed_batching", "int", "0"}, {"num_heads", "int", "0", "g"},
                           {"rotary_embedding_dim", "int", "0"}, {"scale", "float", "1"}},
-           .dims = "*b g s [d], b s, [m] [z], [m] [z] -> b g s [d]", .dims_of = rotary_dims, .ranks = "3-4, 0-2, 2, 2",
-           .infer = infer_rotary,
+           .dims = "*b g s [d], b s, [m] [z], [m] [z] -> b g s [d]", .dims_of = microsoft_rotary_dims, .ranks = "3-4, 0-2, 2, 2",
+           .infer = infer_microsoft_rotary,
            .doc = "pairs rotated by the angle of their position", .since = 1});
   ops.add({.name = "com.microsoft.GroupQueryAttention",
            .inputs = "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? "

@@ -40,12 +40,9 @@ void register_ops(OpSet& ops) {
                       register_optimizers,
                       register_plain_ops})
     family(ops);
-  for (auto additions : {register_claims, register_own_claims, register_arithmetic_gradients,
-                         register_attention_gradients, register_control_gradients, register_image_gradients,
-                         register_index_gradients, register_layer_gradients, register_layout_gradients,
-                         register_linear_gradients, register_reduction_gradients, register_sampling_gradients,
-                         register_sequence_gradients, register_signal_gradients, register_unary_gradients})
-    additions(ops);
+  register_claims(ops);
+  register_own_claims(ops);
+  register_gradients(ops);
 }
 
 }  // namespace plait

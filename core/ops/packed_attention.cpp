@@ -17,13 +17,13 @@ void infer_packed_attention(InferContext& context) {
 }
 
 /// The operand whose gradient each result is: q, k, v, sinks.
-constexpr int gradient_of[] = {1, 2, 3, 7};
+constexpr int operand_of_gradient[] = {1, 2, 3, 7};
 
 void infer_packed_attention_back(InferContext& context) {
   for (int k = 0; k < context.outputs(); ++k) {
     if (!context.wants(k)) continue;
-    context.set_type(k, context.dtype(gradient_of[k]));
-    if (const Dims* dims = context.dims(gradient_of[k])) context.set_dims(k, *dims);
+    context.set_type(k, context.dtype(operand_of_gradient[k]));
+    if (const Dims* dims = context.dims(operand_of_gradient[k])) context.set_dims(k, *dims);
   }
 }
 

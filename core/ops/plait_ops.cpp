@@ -13,7 +13,7 @@ namespace plait {
 namespace {
 
 /// Whether the weight is [n, c, l], quantised in blocks, rather than [n, k].
-bool is_blocked(const Type& weight) { return weight.dims && weight.dims->size() == 3; }
+bool is_packed_of_blocks(const Type& weight) { return weight.dims && weight.dims->size() == 3; }
 /// Whether the blocks of the weight exactly cover x's last dimension: then k may be sharded between blocks. If the
 /// last block is only partly used, k must be whole.
 bool fills_blocks(const Type& x, const Type& weight) {
@@ -37,7 +37,7 @@ struct BlockedDims {
 /// A bias is added once: with one, k must be whole.
 std::string linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   const bool bias = !is_absent(in, linear_bias);
-  if (!is_blocked(in[linear_w])) return bias ? "... [k], n [k], n -> ... n" : "*... k, *n k -> ... n";
+  if (!is_packed_of_blocks(in[linear_w])) return bias ? "... [k], n [k], n -> ... n" : "*... k, *n k -> ... n";
   BlockedDims dims(in, linear_w, "n", !bias);
   const std::string_view star = bias ? "" : "*";
   std::vector<std::string> operands{cat(star, dims.x), dims.w, bias ? "n" : "", cat(star, dims.of_block),
@@ -50,7 +50,7 @@ std::string linear_dims(const Node&, const std::vector<Type>& in, const std::vec
 std::string adapted_linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   const bool bias = !is_absent(in, linear_bias);
   std::string k = bias ? "[k]" : "k", x = cat("... ", k), w = cat("n ", k), of_block, inner = k;
-  if (is_blocked(in[linear_w])) {
+  if (is_packed_of_blocks(in[linear_w])) {
     const BlockedDims dims(in, linear_w, "n", !bias);
     x = dims.x, w = dims.w, of_block = dims.of_block;
     inner = x.substr(4);
@@ -80,7 +80,7 @@ std::string linears_dims(const Node& node, const std::vector<Type>& in, const st
   for (size_t i = 1; i < in.size(); i += parts) {
     std::string n = cat("n", 1 + (i - 1) / parts);
     results.push_back(cat("... ", n));
-    if (!is_blocked(in[i])) {
+    if (!is_packed_of_blocks(in[i])) {
       operands.push_back(cat(n, " k"));
       continue;
     }
@@ -93,7 +93,7 @@ std::string linears_dims(const Node& node, const std::vector<Type>& in, const st
 }
 
 std::string gated_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
-  if (!is_blocked(in[gated_gate])) return "... [k], f [k], *f [k] -> ... f";
+  if (!is_packed_of_blocks(in[gated_gate])) return "... [k], f [k], *f [k] -> ... f";
   BlockedDims dims(in, gated_gate, "f", false);
   std::vector<std::string> operands{dims.x, dims.w, dims.w};
   for (size_t k = gated_gate_scales; k < in.size(); ++k)
@@ -102,7 +102,7 @@ std::string gated_dims(const Node&, const std::vector<Type>& in, const std::vect
 }
 
 std::string embedding_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
-  if (!is_blocked(in[0])) return "*@v h, ... -> ... h";
+  if (!is_packed_of_blocks(in[0])) return "*@v h, ... -> ... h";
   std::vector<std::string> operands{"@v c l", "...", "*@v c", is_absent(in, 3) ? "" : "@v c"};
   operands.resize(in.size());
   return rule_text(operands, {"... (c l)"});

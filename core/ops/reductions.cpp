@@ -61,8 +61,8 @@ void infer_reduce_elements(InferContext& context) {
   if (out) context.set_contents(0, {*out});
 }
 
-std::optional<Dim> sum(const Dim& a, const Dim& b) { return a.plus(b); }
-std::optional<Dim> times(const Dim& a, const Dim& b) { return a.times(b); }
+std::optional<Dim> added(const Dim& a, const Dim& b) { return a.plus(b); }
+std::optional<Dim> multiplied(const Dim& a, const Dim& b) { return a.times(b); }
 
 /// The operand's reduced dims, derived from sizes only. With keepdims: those that became 1. Without: the unique way
 /// to leave out dims; nullopt if there are several ([s, s] -> [s]).
@@ -169,7 +169,7 @@ std::string top_k_dims(const Node& node, const std::vector<Type>& in, const std:
   return rule_text({spaced(before), whole("one")}, {spaced(after), spaced(after)});
 }
 
-struct Row {
+struct ReductionRow {
   const char* name;
   const char* dims;
   std::string (*dims_of)(const Node&, const std::vector<Type>&, const std::vector<Type>&);
@@ -181,14 +181,14 @@ struct Row {
 }  // namespace
 
 void register_reductions(OpSet& ops) {
-  const Row rows[] = {
-      {"ReduceSum", "*b s h, [n] -> b s", reduce_dims<summing>, infer_reduce_elements<sum>, 13, "the sum"},
+  const ReductionRow rows[] = {
+      {"ReduceSum", "*b s h, [n] -> b s", reduce_dims<summing>, infer_reduce_elements<added>, 13, "the sum"},
       {"ReduceMean", "*b s h, [n] -> b s", reduce_dims<averaging>, infer_reduce, 18, "the mean, over the global size"},
       {"ReduceMax", "b s h, [n] -> b s {max}", reduce_dims<greatest>, infer_reduce_elements<known_max>, 20,
        "the greatest"},
       {"ReduceMin", "b s h, [n] -> b s {min}", reduce_dims<smallest>, infer_reduce_elements<known_min>, 20,
        "the least"},
-      {"ReduceProd", "b s [h], [n] -> b s", reduce_dims<together>, infer_reduce_elements<times>, 18, "the product"},
+      {"ReduceProd", "b s [h], [n] -> b s", reduce_dims<together>, infer_reduce_elements<multiplied>, 18, "the product"},
       {"ReduceL1", "b s h, [n] -> b s", reduce_dims<squaring>, infer_reduce, 18, "the sum of absolutes"},
       {"ReduceL2", "b s [h], [n] -> b s", reduce_dims<together>, infer_reduce, 18, "the root of the sum of squares"},
       {"ReduceLogSum", "b s [h], [n] -> b s", reduce_dims<together>, infer_reduce, 18, "the logarithm of the sum"},
@@ -196,7 +196,7 @@ void register_reductions(OpSet& ops) {
        "the logarithm of the sum of powers of e"},
       {"ReduceSumSquare", "b s h, [n] -> b s", reduce_dims<squaring>, infer_reduce, 18, "the sum of squares"},
   };
-  for (const Row& row : rows)
+  for (const ReductionRow& row : rows)
     ops.add({.name = row.name, .inputs = "data axes?", .outputs = "reduced",
              .attributes = {{"keepdims", "int", "1"}, {"noop_with_empty_axes", "int", "0"}, {"shards", "int", "1"}},
              .dims = row.dims,

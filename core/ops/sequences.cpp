@@ -41,7 +41,7 @@ std::optional<size_t> place_of_axis(const InferContext& context, int64_t fallbac
   return static_cast<size_t>(axis);
 }
 
-void infer_split(InferContext& context) {
+void infer_split_to_sequence(InferContext& context) {
   infer_list(context);
   PartDims parts = of_tensor(context, 0);
   const auto axis = place_of_axis(context, 0, parts.dims.size());
@@ -72,12 +72,12 @@ std::optional<Dims> dims_of_part(InferContext& context) {
   return dims;
 }
 
-void infer_part(InferContext& context) {
+void infer_parts(InferContext& context) {
   context.set_type(0, context.dtype(0));
   if (std::optional<Dims> dims = dims_of_part(context)) context.set_dims(0, std::move(*dims));
 }
 
-void infer_concat(InferContext& context) {
+void infer_joined(InferContext& context) {
   context.set_type(0, context.dtype(0));
   std::optional<Dims> dims = dims_of_part(context);
   if (!dims) return;
@@ -130,7 +130,7 @@ void register_sequences(OpSet& ops) {
            .inputs = "input_sequence position",
            .outputs = "tensor",
            .ranks = "1, 0-1",
-           .infer = infer_part,
+           .infer = infer_parts,
            .doc = "a part of a sequence",
            .since = 11});
   ops.add({.name = "SequenceLength",
@@ -145,7 +145,7 @@ void register_sequences(OpSet& ops) {
            .outputs = "output_sequence",
            .attributes = {{"axis", "int", "0"}, {"keepdims", "int", "1"}},
            .ranks = "1-, 0-1",
-           .infer = infer_split,
+           .infer = infer_split_to_sequence,
            .makes_sequence = true,
            .doc = "the parts of an axis as a sequence",
            .since = 24});
@@ -154,7 +154,7 @@ void register_sequences(OpSet& ops) {
            .outputs = "concat_result",
            .attributes = {{"axis", "int", "required"}, {"new_axis", "int", "0"}},
            .ranks = "1",
-           .infer = infer_concat,
+           .infer = infer_joined,
            .doc = "the parts of a sequence together",
            .since = 11});
 }

@@ -29,7 +29,7 @@ void infer_mapped(InferContext& context) {
   map_contents<function>(context);
 }
 
-struct Row {
+struct UnaryRow {
   const char* name;
   const char* dims;
   int since;
@@ -38,7 +38,7 @@ struct Row {
   void (*infer)(InferContext&) = nullptr;
 };
 
-std::vector<Row> arithmetic_rows() {
+std::vector<UnaryRow> arithmetic_rows() {
   return {
       {"Neg", linear, 13, "y = -x", {}, infer_mapped<negated>},
       {"Abs", plain, 13, "y = |x|", {}, infer_mapped<absolute>},
@@ -59,7 +59,7 @@ std::vector<Row> arithmetic_rows() {
   };
 }
 
-std::vector<Row> trigonometric_rows() {
+std::vector<UnaryRow> trigonometric_rows() {
   return {
       {"Sin", plain, 22, "y = sin x"},       {"Cos", plain, 22, "y = cos x"},
       {"Tan", plain, 22, "y = tan x"},       {"Asin", plain, 22, "y = arcsin x"},
@@ -70,7 +70,7 @@ std::vector<Row> trigonometric_rows() {
   };
 }
 
-std::vector<Row> activation_rows() {
+std::vector<UnaryRow> activation_rows() {
   return {
       {"Relu", plain, 14, "y = max(x, 0)"},
       {"Sigmoid", plain, 13, "y = 1 / (1 + e^-x)"},
@@ -97,7 +97,7 @@ std::vector<Row> activation_rows() {
 
 void register_unary(OpSet& ops) {
   for (const auto& rows : {arithmetic_rows(), trigonometric_rows(), activation_rows()})
-    for (const Row& row : rows)
+    for (const UnaryRow& row : rows)
       ops.add({.name = row.name, .inputs = "x", .outputs = "y", .attributes = row.attributes, .dims = row.dims,
                .infer = row.infer, .doc = row.doc, .since = row.since});
   ops.add({.name = "Clip", .inputs = "x min? max?", .outputs = "y", .dims = "..., , -> ...",

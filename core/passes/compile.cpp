@@ -17,8 +17,8 @@
 #include "core/passes/shard/annotations.h"
 #include "core/passes/shard/shard.h"
 #include "core/passes/stage/memory_cut.h"
+#include "core/passes/stage/split.h"
 #include "core/passes/stage/stage.h"
-#include "core/passes/train/split.h"
 
 namespace plait {
 namespace {

@@ -8,7 +8,7 @@
 
 namespace plait {
 
-/// A section of a pipeline stage, for one micro-batch (core/passes/train/split.h), or a step of a generator. Its inputs are those
+/// A section of a pipeline stage, for one micro-batch (core/passes/stage/split.h), or a step of a generator. Its inputs are those
 /// of the whole program.
 struct StageSection {
   int32_t stage = 0;

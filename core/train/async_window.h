@@ -10,7 +10,7 @@
 
 #include "core/comm/communicator.h"
 #include "core/exec/store.h"
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 #include "core/ranks/stage_sections.h"
 
 namespace plait {

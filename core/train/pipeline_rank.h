@@ -7,7 +7,7 @@
 
 #include "core/comm/world.h"
 #include "core/exec/store.h"
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 #include "core/ranks/action_runner.h"
 #include "core/ranks/program_groups.h"
 #include "core/schedule/timeline.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 #include "core/train/micro_batch.h"
 
 namespace plait {

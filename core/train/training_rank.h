@@ -11,7 +11,7 @@
 #include "core/base/thread_pool.h"
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 #include "core/ranks/program_groups.h"
 #include "core/train/pipeline_rank.h"
 #include "core/train/rank_batch.h"

@@ -34,12 +34,10 @@ std::vector<cpu::Isa> isas_up_to(std::string_view isa_limit) {
 void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
   using namespace cpu;
   for (Isa isa : isas_up_to(isa_limit)) {
-    add_linear_back(table, isa);  // before add_linear, whose kernels take all Linears
+    add_training(table, isa);  // before add_linear, whose kernels take all Linears
     add_linear(table, isa);
     add_adapters(table, isa);
-    add_dropout(table, isa);
     add_experts(table, isa);
-    add_experts_back(table, isa);
     add_array_attention(table, isa);
     add_attention(table, isa);
     add_rows(table, isa);
@@ -50,18 +48,12 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_matmul(table, isa);
     add_integer_products(table, isa);
     add_quantize(table, isa);
-    add_cross_entropy(table, isa);
-    add_head_loss(table, isa);
     add_packed_attention(table, isa);
-    add_optimizers(table, isa);
-    add_normalize_back(table, isa);
-    add_scatter_back(table, isa);
     add_reduce(table, isa);
     add_transpose(table, isa);
     add_image(table, isa);
     add_recurrent(table, isa);
     add_layers(table, isa);
-    add_layers_back(table, isa);
     add_packed_recurrent(table, isa);
   }
 }

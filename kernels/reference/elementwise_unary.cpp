@@ -13,17 +13,17 @@
 namespace plait::reference {
 namespace {
 
-constexpr int64_t block = 1024;
+constexpr int64_t unary_block = 1024;
 
 /// f maps N to N (or to bool, as int64_t). Safe in place where both dtypes have one size.
 template <class N, class F>
 KernelStatus each(const KernelCall& call, F f) {
   using R = decltype(f(N{}));
   const TensorView &in = call.inputs[0], &out = call.outputs[0];
-  N values[block];
-  R results[block];
-  for (int64_t begin = 0, count = in.elements(); begin < count; begin += block) {
-    int64_t n = std::min(block, count - begin);
+  N values[unary_block];
+  R results[unary_block];
+  for (int64_t begin = 0, count = in.elements(); begin < count; begin += unary_block) {
+    int64_t n = std::min(unary_block, count - begin);
     load(in, begin, n, values);
     for (int64_t i = 0; i < n; ++i) results[i] = f(values[i]);
     store(out, begin, n, results);

@@ -17,7 +17,7 @@ namespace plait::reference {
 namespace {
 
 /// The op's inputs by number.
-enum Slot : int32_t {
+enum GroupedSlot : int32_t {
   query,
   key,
   value,
@@ -75,7 +75,7 @@ struct GroupProblem {
   }
 
   /// Heads [b, s, heads, d] of an operand, from head `first` of a packed row on.
-  std::vector<double> take(Slot slot, int64_t first, int64_t heads) const {
+  std::vector<double> take(GroupedSlot slot, int64_t first, int64_t heads) const {
     const TensorView& from = call.inputs[slot];
     std::vector<double> out(static_cast<size_t>(b * s * heads * d));
     int64_t pitch = from.shape[2];
@@ -85,7 +85,7 @@ struct GroupProblem {
   }
 
   /// RMS norm over d with the weight of `slot`, if present.
-  void normalize(std::vector<double>& heads, Slot slot) const {
+  void normalize(std::vector<double>& heads, GroupedSlot slot) const {
     if (!input(call, slot).present()) return;
     std::vector<double> weight = load_all<double>(call.inputs[slot]);
     for (size_t i = 0; i < heads.size(); i += static_cast<size_t>(d)) {
@@ -112,7 +112,7 @@ struct GroupProblem {
   }
 
   /// Writes past, then the new tokens at their places, into a present output.
-  KernelStatus write(Slot past_slot, const std::vector<double>& heads, const TensorView& present) const {
+  KernelStatus write(GroupedSlot past_slot, const std::vector<double>& heads, const TensorView& present) const {
     TensorView past = input(call, past_slot);
     int64_t m = present.shape[2], old = past.present() ? past.shape[2] : 0;
     for (int64_t i = 0; i < b * a.key_heads && past.data != present.data; ++i)

@@ -11,8 +11,8 @@
 namespace plait::reference {
 namespace {
 
-struct AxisAttribute {
-  explicit AxisAttribute(const NodeInfo& node)
+struct IndexAxis {
+  explicit IndexAxis(const NodeInfo& node)
       : axis(node.attributes.integer("axis", node.op == "OneHot" ? -1 : 0)) {}
   int64_t axis;
 };
@@ -25,7 +25,7 @@ int64_t checked_index(int64_t index, int64_t size, int32_t slot, KernelStatus& s
 }
 
 /// Gather: data [outer, size, inner], indices [...] -> [outer, indices, inner].
-KernelStatus gather(const KernelCall& call, const AxisAttribute& attribute) {
+KernelStatus gather(const KernelCall& call, const IndexAxis& attribute) {
   const TensorView &data = call.inputs[0], &out = call.outputs[0];
   int axis = positive_axis(attribute.axis, data.shape.rank());
   std::vector<int64_t> indices = to_ints(call.inputs[1]);
@@ -43,7 +43,7 @@ KernelStatus gather(const KernelCall& call, const AxisAttribute& attribute) {
 }
 
 /// out[i, j, k] = data[i, indices[i, j, k], k], the index on `axis`.
-KernelStatus gather_elements(const KernelCall& call, const AxisAttribute& attribute) {
+KernelStatus gather_elements(const KernelCall& call, const IndexAxis& attribute) {
   const TensorView &data = call.inputs[0], &out = call.outputs[0];
   int axis = positive_axis(attribute.axis, data.shape.rank());
   const Shape& wanted = call.inputs[1].shape;
@@ -99,7 +99,7 @@ KernelStatus gather_nd(const KernelCall& call, const BatchAttribute& attribute) 
 }
 
 /// OneHot: indices [...], depth, values [off, on] -> [..., depth at axis, ...]. An index outside sets nothing.
-KernelStatus one_hot(const KernelCall& call, const AxisAttribute& attribute) {
+KernelStatus one_hot(const KernelCall& call, const IndexAxis& attribute) {
   const TensorView &values = call.inputs[2], &out = call.outputs[0];
   std::vector<double> indices = load_all<double>(call.inputs[0]);  // floats are allowed
   int axis = positive_axis(attribute.axis, out.shape.rank());

@@ -118,7 +118,7 @@ N highest(DType dtype) {
                                    : static_cast<N>(~lowest<N>(dtype) & (~uint64_t{0} >> (64 - dtype_bits(dtype))));
 }
 
-struct Max {
+struct MaxOf {
   template <class N>
   static N apply(std::span<const N> values, DType dtype) {
     N best = lowest<N>(dtype);
@@ -126,7 +126,7 @@ struct Max {
     return best;
   }
 };
-struct Min {
+struct MinOf {
   template <class N>
   static N apply(std::span<const N> values, DType dtype) {
     N best = highest<N>(dtype);
@@ -152,7 +152,7 @@ struct LogSum {
 };
 struct LogSumExp {
   static double apply(std::span<const double> values) {
-    double top = Max::apply(values, DType::f64), total = 0;
+    double top = MaxOf::apply(values, DType::f64), total = 0;
     if (std::isinf(top)) return top;  // also of nothing: log 0
     for (double x : values) total += std::exp(x - top);
     return top + std::log(total);
@@ -192,8 +192,8 @@ void add_reduce(KernelTable& table) {
   add<reduce_numbers<Sum>>(table, "ReduceSum", numbers);
   add<reduce_numbers<Prod>>(table, "ReduceProd", numbers);
   add<reduce_numbers<SumSquare>>(table, "ReduceSumSquare", numbers);
-  add<reduce_numbers<Max>>(table, "ReduceMax", numbers_and_bool);
-  add<reduce_numbers<Min>>(table, "ReduceMin", numbers_and_bool);
+  add<reduce_numbers<MaxOf>>(table, "ReduceMax", numbers_and_bool);
+  add<reduce_numbers<MinOf>>(table, "ReduceMin", numbers_and_bool);
   add<reduce_mean>(table, "ReduceMean", numbers);
   add<reduce_reals<L1>>(table, "ReduceL1", numbers);
   add<reduce_reals<L2>>(table, "ReduceL2", numbers);

@@ -18,7 +18,7 @@ READERS = {
     "session": ["session.cpp", "devices.cpp"],
     "world": ["world.cpp"],
     "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp", "devices.cpp"],
-    "export": ["model_export.cpp", "generator.cpp", "trainer_options.cpp"],
+    "export": ["model_export.cpp", "trained_tensors.cpp", "quantized_weights.cpp", "generator.cpp", "trainer_options.cpp"],
     "server": ["plait_server.cpp"],
     "plan": ["planning.cpp"],
 }

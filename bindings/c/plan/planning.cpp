@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "bindings/c/model_info.h"
-#include "bindings/c/trainer_options.h"
-#include "bindings/c/training_memory.h"
+#include "bindings/c/train/trainer_options.h"
+#include "bindings/c/train/training_memory.h"
 #include "core/base/text.h"
 #include "core/plan/generate/generation_plans.h"
 #include "core/plan/measure/measure.h"

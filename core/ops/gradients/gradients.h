@@ -1,5 +1,6 @@
 #pragma once
-// Gradients of ops: one registration function per family, for register_ops. Each adds to existing rows.
+// Gradients of ops: one registration function per family. Each adds to existing rows. The folder is a part that a library can be built
+// without (PLAIT_TRAIN).
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,9 @@ inline Attributes one_attribute(std::string_view name, Attribute value) {
   out.set(std::string(name), std::move(value));
   return out;
 }
+
+/// All of them, after all rows.
+void register_gradients(OpSet& ops);
 
 void register_arithmetic_gradients(OpSet& ops);
 void register_attention_gradients(OpSet& ops);

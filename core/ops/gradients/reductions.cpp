@@ -40,9 +40,9 @@ Dim elements_each(GradientContext& context) {
   return count;
 }
 
-void of_sum(GradientContext& context) { context.give(0, spread(context, context.gradient())); }
+void of_reduced_sum(GradientContext& context) { context.give(0, spread(context, context.gradient())); }
 
-void of_mean(GradientContext& context) {
+void of_reduced_mean(GradientContext& context) {
   const ValueId dy = context.gradient();
   context.give(0, spread(context, context.over(dy, context.count(elements_each(context), dy))));
 }
@@ -125,8 +125,8 @@ void of_normalisation(GradientContext& context) {
 }  // namespace
 
 void register_reduction_gradients(OpSet& ops) {
-  ops.differentiate("ReduceSum", of_sum);
-  ops.differentiate("ReduceMean", of_mean);
+  ops.differentiate("ReduceSum", of_reduced_sum);
+  ops.differentiate("ReduceMean", of_reduced_mean);
   ops.differentiate("ReduceMax", of_extreme);
   ops.differentiate("ReduceMin", of_extreme);
   ops.differentiate("GlobalMaxPool", of_extreme);

@@ -67,7 +67,7 @@ void of_erase(GradientContext& context) {
   context.give(0, with_part(context, context.gradient(), context.zeros(part(context, list, at)), at));
 }
 
-void of_split(GradientContext& context) {
+void of_split_to_sequence(GradientContext& context) {
   const bool drops = context.input(1) == no_value && context.attributes().integer("keepdims", 1) == 0;
   Attributes attributes;
   attributes.set("axis", context.attributes().integer("axis", 0));
@@ -75,7 +75,7 @@ void of_split(GradientContext& context) {
   context.give_as_is(0, context.add("ConcatFromSequence", {context.gradient()}, std::move(attributes)));
 }
 
-void of_concat(GradientContext& context) {
+void of_concat_from_sequence(GradientContext& context) {
   const int64_t axis = context.attributes().integer("axis", 0);
   Attributes attributes;
   attributes.set("axis", axis);
@@ -101,8 +101,8 @@ void register_sequence_gradients(OpSet& ops) {
   ops.differentiate("SequenceAt", of_at);
   ops.differentiate("SequenceInsert", of_insert);
   ops.differentiate("SequenceErase", of_erase);
-  ops.differentiate("SplitToSequence", of_split);
-  ops.differentiate("ConcatFromSequence", of_concat);
+  ops.differentiate("SplitToSequence", of_split_to_sequence);
+  ops.differentiate("ConcatFromSequence", of_concat_from_sequence);
   ops.differentiate("SequenceEmpty", no_gradient);
 }
 

@@ -1,7 +1,7 @@
 // Pass drop_cache: rewrites attention for training on whole documents. Attention reads the row's own keys and values,
 // states start each document as zeros, and there is no cache: PagedAttention after KvWrite becomes PackedAttention,
 // CausalConv PackedConv and LinearAttention PackedLinearAttention. Linears always have many rows, and may sum in
-// another order than for few (kernels/cpu/linear/linear_back.cpp).
+// another order than for few (kernels/cpu/training/linear_back.cpp).
 #include <algorithm>
 
 #include "core/base/error.h"

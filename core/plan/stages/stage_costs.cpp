@@ -7,7 +7,7 @@
 
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 
 namespace plait {
 namespace {

@@ -8,10 +8,8 @@ namespace plait::cpu {
 void add_linear(KernelTable& table, Isa isa);
 void add_adapters(KernelTable& table, Isa isa);
 void add_experts(KernelTable& table, Isa isa);
-void add_experts_back(KernelTable& table, Isa isa);
 void add_moves(KernelTable& table, Isa isa);
 void add_matmul(KernelTable& table, Isa isa);
-void add_linear_back(KernelTable& table, Isa isa);
 void add_integer_products(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

@@ -7,7 +7,6 @@ namespace plait::cpu {
 
 void add_recurrent(KernelTable& table, Isa isa);
 void add_layers(KernelTable& table, Isa isa);
-void add_layers_back(KernelTable& table, Isa isa);
 void add_packed_recurrent(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

@@ -9,8 +9,6 @@ void add_rows(KernelTable& table, Isa isa);
 void add_elementwise(KernelTable& table, Isa isa);
 void add_comparisons(KernelTable& table, Isa isa);
 void add_steps(KernelTable& table, Isa isa);
-void add_normalize_back(KernelTable& table, Isa isa);
-void add_scatter_back(KernelTable& table, Isa isa);
 void add_reduce(KernelTable& table, Isa isa);
 void add_transpose(KernelTable& table, Isa isa);
 void add_quantize(KernelTable& table, Isa isa);

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/training/register.h"
 #include "kernels/cpu/simd/share.h"
-#include "kernels/cpu/rows/training_loops.h"
+#include "kernels/cpu/training/training_loops.h"
 
 namespace plait::cpu {
 namespace {

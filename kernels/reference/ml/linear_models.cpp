@@ -7,8 +7,6 @@
 namespace plait::reference {
 namespace {
 
-std::vector<float> narrowed(const std::vector<double>& numbers) { return {numbers.begin(), numbers.end()}; }
-
 struct LinearScores {
   LinearScores(const NodeInfo& node, int64_t targets)
       : coefficients(narrowed(reals_of(node.attributes, "coefficients"))),

@@ -19,6 +19,9 @@ inline std::vector<double> reals_of(const Attributes& attributes, std::string_vi
   throw Error(Code::bad_model, cat("attribute ", quote(name), " is no list of numbers"));
 }
 
+/// To f32, which such models compute in.
+inline std::vector<float> narrowed(const std::vector<double>& numbers) { return {numbers.begin(), numbers.end()}; }
+
 /// The strings of a list or a tensor; empty if absent.
 inline std::vector<std::string> texts_of(const Attributes& attributes, std::string_view name) {
   const Attribute* found = attributes.find(name);

@@ -11,8 +11,6 @@
 namespace plait::reference {
 namespace {
 
-std::vector<float> narrowed(const std::vector<double>& numbers) { return {numbers.begin(), numbers.end()}; }
-
 /// What x and a support vector have in common.
 struct Likeness {
   explicit Likeness(const NodeInfo& node) : kind(node.attributes.string("kernel_type", "LINEAR")) {
@@ -69,7 +67,7 @@ struct Regressor : Machine {
   bool one_class;  ///< whether x belongs to it: 1 or -1
 };
 
-KernelStatus regress(const KernelCall& call, const Regressor& model) {
+KernelStatus svm_regress(const KernelCall& call, const Regressor& model) {
   const TensorView& x = call.inputs[0];
   if (!model.fits(x)) return {KernelCode::bad_value, 0, x.shape.back(1)};
   const Table table(x);
@@ -221,7 +219,7 @@ size_t classify_row(const Classifier& model, const float* x, std::vector<float>&
   return label;
 }
 
-KernelStatus classify(const KernelCall& call, const Classifier& model) {
+KernelStatus svm_classify(const KernelCall& call, const Classifier& model) {
   const TensorView& x = call.inputs[0];
   if (!model.fits(x)) return {KernelCode::bad_value, 0, x.shape.back(1)};
   const Table table(x);
@@ -243,8 +241,8 @@ KernelStatus classify(const KernelCall& call, const Classifier& model) {
 }  // namespace
 
 void add_support_vectors(KernelTable& table) {
-  add<regress>(table, "ai.onnx.ml.SVMRegressor", four_types);
-  add<classify>(table, "ai.onnx.ml.SVMClassifier", four_types);
+  add<svm_regress>(table, "ai.onnx.ml.SVMRegressor", four_types);
+  add<svm_classify>(table, "ai.onnx.ml.SVMClassifier", four_types);
 }
 
 }  // namespace plait::reference

@@ -43,7 +43,8 @@ int main(int count, char** words) {
   plait_model *model = NULL, *other = NULL;
   plait_tensor* json = NULL;
   plait_server* server = NULL;
-  plait_options* bits = options_with("bits", "4");
+  plait_trainer* trainer = NULL;
+  plait_options *bits = options_with("bits", "4"), *stages = options_with("mesh", "pipeline=2");
   if (count != 2) return 2;
   snprintf(path, sizeof path, "%s/gemma3-standard23", words[1]);
   OK(plait_model_open(path, NULL, &model));
@@ -54,6 +55,13 @@ int main(int count, char** words) {
   CHECK(names("PLAIT_PLAN"));
   STATUS(PLAIT_UNSUPPORTED, plait_machine(NULL, &json));
   CHECK(names("PLAIT_PLAN"));
+  STATUS(PLAIT_UNSUPPORTED, plait_trainer_create(model, NULL, &trainer));
+  CHECK(names("PLAIT_TRAIN") && trainer == NULL);
+  STATUS(PLAIT_UNSUPPORTED, plait_model_plan_training(model, NULL, &json));
+  CHECK(names("PLAIT_TRAIN"));
+  STATUS(PLAIT_UNSUPPORTED, plait_model_export(model, "plait_parts_staged", stages));
+  CHECK(names("PLAIT_TRAIN"));
+  OK(plait_trainer_release(NULL));
   STATUS(PLAIT_UNSUPPORTED, plait_model_export(model, "plait_parts_quantized", bits));
   CHECK(names("PLAIT_QUANTIZE"));
   STATUS(PLAIT_UNSUPPORTED, plait_server_create(NULL, &server));
@@ -68,6 +76,7 @@ int main(int count, char** words) {
 
   OK(plait_model_release(other));
   OK(plait_options_release(bits));
+  OK(plait_options_release(stages));
   OK(plait_model_release(model));
   return failures != 0;
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/passes/compile.h"
-#include "core/passes/train/split.h"
+#include "core/passes/train/compile_training.h"
+#include "core/passes/stage/split.h"
 #include "core/passes/train/train.h"
 #include "tests/unit/support/models.h"
 

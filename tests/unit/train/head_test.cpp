@@ -1,7 +1,7 @@
 // Heads and what stands after them: joined with the loss or not, they are trained as the graph specifies.
 #include <algorithm>
 
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 #include "tests/unit/train/runs.h"
 
 namespace plait::test {

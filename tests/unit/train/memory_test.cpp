@@ -1,5 +1,5 @@
 // What stays in memory from the forward pass until the backward pass reads it.
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 #include "tests/unit/train/runs.h"
 
 namespace plait::test {

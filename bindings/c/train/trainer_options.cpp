@@ -1,4 +1,4 @@
-#include "bindings/c/trainer_options.h"
+#include "bindings/c/train/trainer_options.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -187,6 +187,12 @@ void check_pipeline(const Settings& settings, const PipelineOptions& options, co
                    "leave it out, or give a mesh such as pipeline=2");
   if (options.lists())
     without_effect({"seats", "micro_batches"}, "the schedule file has seats and micro-batches of its own", "leave it out");
+}
+
+StageOptions trainer_stages(const Settings& settings, const Mesh& mesh) {
+  const PipelineOptions options = pipeline_options(settings);
+  check_pipeline(settings, options, mesh);
+  return mesh.ranks() == 1 ? StageOptions() : Pipeline(options, mesh).stages();
 }
 
 }  // namespace plait::c_api

@@ -1,4 +1,5 @@
-// Compiles a graph into the programs of a trainer.
+#include "core/passes/train/compile_training.h"
+
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -6,14 +7,13 @@
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/passes/adapt/adapt.h"
-#include "core/passes/compile.h"
 #include "core/passes/lower/lower.h"
 #include "core/passes/normalize/normalize.h"
 #include "core/passes/shard/annotations.h"
 #include "core/passes/shard/shard.h"
+#include "core/passes/stage/split.h"
 #include "core/passes/stage/stage.h"
 #include "core/passes/train/parameters.h"
-#include "core/passes/train/split.h"
 #include "core/passes/train/train.h"
 
 namespace plait {

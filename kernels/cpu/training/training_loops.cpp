@@ -1,9 +1,9 @@
-#include "kernels/cpu/rows/training_loops.h"
+#include "kernels/cpu/training/training_loops.h"
 
 #include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/rows/training_loops.cpp"
+#define HWY_TARGET_INCLUDE "kernels/cpu/training/training_loops.cpp"
 #include "hwy/foreach_target.h"
 #include "kernels/cpu/simd/math-inl.h"
 

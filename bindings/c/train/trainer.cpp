@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "bindings/c/model_export.h"
-#include "bindings/c/objects.h"
 #include "bindings/c/planning.h"
-#include "bindings/c/trainer_options.h"
-#include "core/train/trained_weights.h"
+#include "bindings/c/train/trainer_object.h"
+#include "bindings/c/train/trainer_options.h"
+#include "bindings/c/training.h"
 
 namespace plait::c_api {
 
@@ -30,6 +30,13 @@ TrainerPlan::TrainerPlan(ModelObject& model, const Settings& settings, int threa
     }
   }
   graph = with_tensors(of_file, begun_with);
+}
+
+std::function<void(World&)> trainer_rank(ModelObject& model, const Settings& settings, int threads) {
+  const auto plan = std::make_shared<const TrainerPlan>(model, settings, threads);
+  return [plan](World& world) {
+    serve_training(world, plan->graph, plan->compile, plan->options.training, *plan->pool);
+  };
 }
 
 TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settings,

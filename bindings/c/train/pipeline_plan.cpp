@@ -1,4 +1,4 @@
-#include "bindings/c/pipeline_plan.h"
+#include "bindings/c/train/pipeline_plan.h"
 
 #include <algorithm>
 #include <map>

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/rows/elementwise_loops.h"
 #include "kernels/cpu/rows/indices.h"
-#include "kernels/cpu/rows/register.h"
+#include "kernels/cpu/training/register.h"
 #include "kernels/cpu/simd/share.h"
 
 namespace plait::cpu {

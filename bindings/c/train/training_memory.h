@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/c/objects.h"
+#include "bindings/c/train/trainer_object.h"
 #include "core/train/pipeline.h"
 
 namespace plait::c_api {

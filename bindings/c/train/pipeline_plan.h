@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/compile.h"
+#include "core/passes/train/compile_training.h"
 #include "core/train/pipeline.h"
 
 namespace plait::c_api {

@@ -8,8 +8,8 @@
 
 #include "kernels/cpu/linear/experts.h"
 #include "kernels/cpu/gemm/gemm.h"
-#include "kernels/cpu/linear/register.h"
-#include "kernels/cpu/rows/training_loops.h"
+#include "kernels/cpu/training/register.h"
+#include "kernels/cpu/training/training_loops.h"
 #include "kernels/cpu/linear/unpacked_rows.h"
 
 namespace plait::cpu {

@@ -1,8 +1,8 @@
-#include "bindings/c/training_memory.h"
+#include "bindings/c/train/training_memory.h"
 
 #include <algorithm>
 
-#include "bindings/c/pipeline_plan.h"
+#include "bindings/c/train/pipeline_plan.h"
 #include "core/exec/store_keys.h"
 #include "core/train/data/packing.h"
 

@@ -1,4 +1,4 @@
-#include "core/passes/train/split.h"
+#include "core/passes/stage/split.h"
 
 #include <algorithm>
 #include <array>

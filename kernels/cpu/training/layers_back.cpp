@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/linear/matmul_tile.h"
 #include "kernels/cpu/recurrent/layer_products.h"
-#include "kernels/cpu/recurrent/register.h"
+#include "kernels/cpu/training/register.h"
 
 namespace plait::cpu {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "kernels/cpu/rows/elementwise_loops.h"
 #include "kernels/cpu/rows/norms.h"
-#include "kernels/cpu/rows/register.h"
+#include "kernels/cpu/training/register.h"
 #include "kernels/cpu/simd/share.h"
-#include "kernels/cpu/rows/training_loops.h"
+#include "kernels/cpu/training/training_loops.h"
 
 namespace plait::cpu {
 namespace {

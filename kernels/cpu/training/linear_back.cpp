@@ -2,7 +2,7 @@
 // of their x and w, and plait.AddLinear, one of the first two with a sum: packed products, in f32, or of operands
 // rounded to bf16 if the Linear rounds its own. Quantised weights are unpacked by strips of rows.
 #include "kernels/cpu/gemm/gemm.h"
-#include "kernels/cpu/linear/register.h"
+#include "kernels/cpu/training/register.h"
 #include "kernels/cpu/linear/unpacked_rows.h"
 
 namespace plait::cpu {

@@ -1,7 +1,7 @@
 // The plan of a trainer, from its compiled programs: nothing is loaded, and no data are read.
 #include "bindings/c/planning.h"
-#include "bindings/c/training_memory.h"
-#include "bindings/c/trainer_options.h"
+#include "bindings/c/train/training_memory.h"
+#include "bindings/c/train/trainer_options.h"
 
 namespace plait::c_api {
 namespace {
