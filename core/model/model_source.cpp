@@ -9,7 +9,6 @@
 #include "core/base/text.h"
 #include "core/graph/graft.h"
 #include "core/model/model_config.h"
-#include "importers/gguf/gguf_file.h"
 #include "importers/gguf/gguf_model.h"
 #include "importers/huggingface/huggingface_model.h"
 
@@ -48,11 +47,42 @@ constexpr const char* how_to_export =
     "onnxruntime_genai.models.builder "
     "-m MODEL -o OUT -p fp32 -e cpu`";
 
-/// The file's bytes if it is a GGUF file, otherwise null.
-std::shared_ptr<const Blob> gguf_file(const std::string& path, bool copied) {
-  const auto blob = map_file(path);
-  if (!gguf::is_gguf(*blob)) return nullptr;
-  return copied ? read_file(path) : blob;
+/// Of NAME-00002-of-00003.gguf the names of all parts; otherwise only this name.
+std::vector<std::string> parts_of(const std::string& name) {
+  // "-00002-of-00003.gguf"
+  constexpr size_t digits = 5;  // of each number
+  constexpr size_t ending = 20;
+  const auto number = [&](size_t at) {
+    int64_t out = 0;
+    return parse_int(name.substr(name.size() - at, digits), out) ? out : 0;
+  };
+  if (name.size() <= ending || !name.ends_with(".gguf") || name[name.size() - ending] != '-' ||
+      name.substr(name.size() - 14, 4) != "-of-")
+    return {name};
+  const int64_t count = number(10), own = number(19);
+  if (own < 1 || own > count) return {name};
+  const auto padded = [&](int64_t part) {
+    const std::string text = cat(part);
+    return std::string(digits - std::min(digits, text.size()), '0') + text;
+  };
+  std::vector<std::string> out;
+  for (int64_t part = 1; part <= count; ++part)
+    out.push_back(cat(name.substr(0, name.size() - ending), "-", padded(part), "-of-", padded(count), ".gguf"));
+  return out;
+}
+
+/// The bytes of the file, and of the other parts if it was split; empty: it is no GGUF file.
+gguf::Parts gguf_file(const std::string& path, bool copied) {
+  gguf::Parts out;
+  if (!gguf::is_gguf(*map_file(path))) return out;
+  for (const std::string& part : parts_of(path)) out.push_back(copied ? read_file(part) : map_file(part));
+  return out;
+}
+
+/// Names of GGUF files, of which one stands for all parts of a split one.
+std::vector<std::string> gguf_files(std::vector<std::string> names) {
+  std::erase_if(names, [](const std::string& name) { return parts_of(name).front() != name; });
+  return names;
 }
 
 /// What `read` returns; its errors name the file.
@@ -66,7 +96,7 @@ auto named(const std::string& path, Read read) {
 }
 
 ModelSource to_complete(const std::string& path, std::vector<NamedBlob> text,
-                        std::function<std::vector<NamedBlob>(LoadProgress*)> lay_out) {
+                        decltype(ModelSource::lay_out) lay_out) {
   return {.files = memory_files(std::move(text)), .file = path, .path = path, .lay_out = std::move(lay_out)};
 }
 
@@ -99,7 +129,7 @@ std::string choose_model_file(const FileSet& files) {
   if (candidates.size() == 1) return candidates[0];
   if (candidates.empty()) {
     const std::vector<std::string> names = files.names();
-    if (const auto several = files_of(files, ".gguf"); several.size() > 1)
+    if (const auto several = gguf_files(files_of(files, ".gguf")); several.size() > 1)
       throw Error(Code::invalid_argument, cat(quote(files.place()), " has several GGUF files: ", join(several, ", ")),
                   "pass the path of one of them");
     if (const auto weights = std::find_if(names.begin(), names.end(), is_weights); weights != names.end())
@@ -119,9 +149,12 @@ ModelSource find_model(const std::string& path, bool copied, DType unpack) {
     ModelSource out{directory_files(path), {}, path, copied};
     if (onnx_files(*out.files).empty() && !out.files->has("onnx/encoder_model.onnx") && huggingface::has_model(path))
       return to_complete(path, huggingface::text_files(path),
-                         [path](LoadProgress* progress) { return huggingface::model_files(path, progress); });
+                         [path](LoadProgress* progress, std::vector<std::string>& warnings) {
+                           return huggingface::model_files(path, progress, &warnings);
+                         });
     // As hubs have them: one GGUF file, and what describes it.
-    if (const auto gguf = files_of(*out.files, ".gguf"); gguf.size() == 1 && onnx_files(*out.files).empty())
+    if (const auto gguf = gguf_files(files_of(*out.files, ".gguf"));
+        gguf.size() == 1 && onnx_files(*out.files).empty())
       return find_model((fs::path(path) / gguf.front()).string(), copied, unpack);
     out.file = choose_model_file(*out.files);
     out.path = out.files->path_of(out.file);
@@ -132,9 +165,11 @@ ModelSource find_model(const std::string& path, bool copied, DType unpack) {
                 "pass a model directory or an .onnx file");
   }
   fs::path file(path);
-  if (const auto blob = gguf_file(path, copied))
-    return to_complete(path, named(path, [&] { return gguf::text_files(blob); }),
-                       [blob, unpack](LoadProgress* progress) { return gguf::model_files(blob, unpack, progress); });
+  if (const gguf::Parts parts = gguf_file(path, copied); !parts.empty())
+    return to_complete(path, named(path, [&] { return gguf::text_files(parts); }),
+                       [parts, unpack](LoadProgress* progress, std::vector<std::string>& warnings) {
+                         return gguf::model_files(parts, unpack, progress, &warnings);
+                       });
   if (holds_weights(path))
     throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
@@ -149,8 +184,10 @@ ModelSource find_model(std::vector<NamedBlob> blobs) {
 
 ModelSource complete(const ModelSource& source, LoadProgress* progress) {
   if (!source.lay_out) return source;
-  ModelSource out = named(source.path, [&] { return find_model(source.lay_out(progress)); });
+  std::vector<std::string> warnings;
+  ModelSource out = named(source.path, [&] { return find_model(source.lay_out(progress, warnings)); });
   out.path = source.path;
+  for (const std::string& one : warnings) out.warnings.push_back(cat(quote(source.path), ": ", one));
   return out;
 }
 
@@ -176,7 +213,9 @@ std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source) {
 ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProgress* progress) {
   if (source.lay_out) return import_model(complete(source, progress), ops, progress);
   try {
-    return import_bytes(model_bytes_of(source), data_of(source), ops, progress);
+    ImportedModel out = import_bytes(model_bytes_of(source), data_of(source), ops, progress);
+    out.warnings.insert(out.warnings.end(), source.warnings.begin(), source.warnings.end());
+    return out;
   } catch (const Error& error) {
     if (source.directory.empty()) throw;
     throw error.at(quote(source.files->path_of(source.file)));
@@ -268,9 +307,9 @@ Tokenizer load_tokenizer(const ModelSource& source, const std::string& cache_dir
 Tokenizer open_tokenizer(const std::string& path, const std::string& cache_directory, const TextLimits& limits) {
   std::error_code failure;
   if (!fs::is_regular_file(path, failure)) return Tokenizer::load(path, cache_directory, limits);
-  if (const auto blob = gguf_file(path, false))
+  if (const gguf::Parts parts = gguf_file(path, false); !parts.empty())
     return named(path, [&] {
-      return load_tokenizer({memory_files(gguf::text_files(blob)), {}, {}}, cache_directory, limits);
+      return load_tokenizer({memory_files(gguf::text_files(parts)), {}, {}}, cache_directory, limits);
     });
   const fs::path parent = fs::path(path).parent_path();
   return Tokenizer::load(parent.empty() ? "." : parent.string(), cache_directory, limits);

@@ -23,7 +23,8 @@ struct ModelSource {
   std::string path = {};  ///< finds it again; "": it was in memory
   /// Of files without a graph, which is written, and their weights laid out, when it is loaded: all files. Until then `files` are those
   /// of text and configuration. Null: `files` are complete.
-  std::function<std::vector<NamedBlob>(LoadProgress*)> lay_out = {};
+  std::function<std::vector<NamedBlob>(LoadProgress*, std::vector<std::string>& warnings)> lay_out = {};
+  std::vector<std::string> warnings = {};  ///< of `lay_out`
 };
 
 /// A model directory, or an .onnx file with what is next to it; a GGUF file, whose quantised weights become floats with `unpack`; or a

@@ -56,9 +56,10 @@ struct DecoderSpec {
   bool pre_norms = true, post_norms = false;
   bool qk_norm = false, qk_norm_whole = false;  ///< whole: over all heads together (OLMo 2), otherwise within each
   Join join = Join::serial;
-  std::string activation = "silu";  ///< silu, gelu, gelu_tanh, relu
+  std::string activation = "silu";  ///< silu, gelu, gelu_tanh, quick_gelu, relu, relu2, sigmoid, tanh, linear
   bool gated = true;
   double embed_scale = 1, query_scale = 1;
+  std::vector<double> query_scales;         ///< of each layer; empty: query_scale
   double attention_cap = 0, logit_cap = 0;  ///< c tanh(x / c); 0: none
   std::vector<int64_t> windows;             ///< 0: all tokens
   std::vector<Rope> ropes;                  ///< dims 0: none

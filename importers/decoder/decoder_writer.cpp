@@ -247,7 +247,7 @@ class DecoderWriter {
                                 {batch, spec_.kv_heads, past, spec_.head_dim}));
       presents_.push_back(cat("present.", layer, ".", kind));
     }
-    Attributes attributes{{"scale", spec_.query_scale}};
+    Attributes attributes{{"scale", spec_.query_scales.empty() ? spec_.query_scale : spec_.query_scales[at]}};
     if (spec_.attention_cap > 0) attributes.push_back({"softcap", spec_.attention_cap});
     string y = g_.op_to({"", presents_[presents_.size() - 2], presents_.back()}, "Attention", inputs, attributes);
     y = g_.op("Transpose", {y}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
@@ -277,7 +277,16 @@ class DecoderWriter {
 
   string activated(const string& x) {
     if (spec_.activation == "silu") return g_.op("Mul", {x, g_.op("Sigmoid", {x})});
+    if (spec_.activation == "quick_gelu")
+      return g_.op("Mul", {x, g_.op("Sigmoid", {g_.op("Mul", {x, g_.number(1.702F)})})});
     if (spec_.activation == "relu") return g_.op("Relu", {x});
+    if (spec_.activation == "relu2") {
+      const string positive = g_.op("Relu", {x});
+      return g_.op("Mul", {positive, positive});
+    }
+    if (spec_.activation == "sigmoid") return g_.op("Sigmoid", {x});
+    if (spec_.activation == "tanh") return g_.op("Tanh", {x});
+    if (spec_.activation == "linear") return x;
     if (spec_.activation == "gelu") return g_.op("Gelu", {x});
     return g_.op("Gelu", {x}, {{"approximate", string("tanh")}});
   }

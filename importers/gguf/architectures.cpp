@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "importers/decoder/yarn.h"
 
 namespace plait::gguf {
 namespace {
@@ -63,8 +64,7 @@ void gemma3(const File& file, const std::string& prefix, DecoderSpec& spec) {
   set_windows(file, prefix, spec, file.integer(prefix + "attention.sliding_window"), 6);
   for (size_t layer = 0; layer < spec.windows.size(); ++layer) {
     if (!spec.windows[layer]) continue;
-    spec.ropes[layer].base = 10000;
-    spec.ropes[layer].factor = 1;
+    spec.ropes[layer] = {.base = file.real_or(prefix + "rope.freq_base_swa", 10000), .dims = spec.ropes[layer].dims};
   }
   if (spec.layers() == 62)
     spec.query_scale = 1 / std::sqrt(static_cast<double>(spec.hidden) / static_cast<double>(spec.heads));
@@ -136,6 +136,30 @@ std::vector<float> factors_of(const Entry& entry, const std::string& name, int64
   return {first, first + factors.elements()};
 }
 
+/// The scaling by metadata; factors of each frequency, which are tensors, are the caller's.
+void scale(const File& file, const std::string& prefix, Rope& rope) {
+  const auto key = [&](const char* name) { return cat(prefix, "rope.scaling.", name); };
+  const double old = file.real_or(prefix + "rope.scale_linear", 1);
+  const double factor = file.real_or(key("factor"), old);
+  // As llama.cpp reads it: a factor without a kind is linear.
+  const std::string type = file.has(key("type")) ? file.text(key("type")) : "linear";
+  if (type == "none" || type == "longrope" || factor == 0) return;
+  if (type == "linear") {
+    rope.factor = factor;
+  } else if (type == "yarn") {
+    const double context = file.real_or(key("original_context_length"), file.real(prefix + "context_length"));
+    decoder::set_yarn(rope, {.factor = factor,
+                             .context = context,
+                             .fast = file.real_or(key("yarn_beta_fast"), 32),
+                             .slow = file.real_or(key("yarn_beta_slow"), 1)});
+    rope.amplitude =
+        file.real_or(key("attn_factor"), file.real_or(key("yarn_attn_factor"), 1)) * decoder::yarn_amplitude(factor);
+  } else {
+    throw Error(Code::unsupported, cat("the metadata ", key("type"), " is ", quote(type)),
+                "those that are known: none, linear, yarn, longrope; export the model to ONNX");
+  }
+}
+
 Rope rope_of(const File& file, const std::string& prefix, const Architecture& architecture, int64_t head_dim) {
   Rope out{.base = file.real_or(prefix + "rope.freq_base", 10000),
            .dims = file.integer_or(prefix + "rope.dimension_count", head_dim),
@@ -145,8 +169,7 @@ Rope rope_of(const File& file, const std::string& prefix, const Architecture& ar
                 cat("the metadata ", prefix, "rope.dimension_count is ", out.dims, ", and heads have ", head_dim,
                     " elements"),
                 "the file is damaged");
-  if (file.has(prefix + "rope.scaling.type") && file.text(prefix + "rope.scaling.type") == "linear")
-    out.factor = file.real_or(prefix + "rope.scaling.factor", 1);
+  scale(file, prefix, out);
   if (const auto found = file.tensors().find("rope_freqs.weight"); found != file.tensors().end()) {
     out.factors = factors_of(found->second, found->first, out.dims);
   }
@@ -180,9 +203,104 @@ decoder::Experts experts_of(const File& file, const std::string& prefix, const D
   return out;
 }
 
+/// Keys of an architecture in llama.cpp that change results there, and the values with which they do not.
+struct Key {
+  const char* name;
+  std::vector<double> neutral;
+};
+const std::vector<Key>& keys() {
+  static const std::vector<Key> table{
+      {"attention.causal", {1}},
+      {"attention.clamp_kqv", {0}},
+      {"attention.group_norm_epsilon", {}},
+      {"attention.group_norm_groups", {}},
+      {"attention.kv_lora_rank", {0}},
+      {"attention.max_alibi_bias", {0}},
+      {"attention.output_scale", {0, 1}},
+      {"attention.q_lora_rank", {0}},
+      {"attention.scale", {0}},
+      {"attention.sliding_window", {0}},
+      {"attention.temperature_length", {0}},
+      {"attention.temperature_scale", {0}},
+      {"attn_logit_softcapping", {0}},
+      {"embedding_scale", {0, 1}},
+      {"expert_chunk_feed_forward_length", {0}},
+      {"expert_group_count", {0, 1}},
+      {"expert_group_used_count", {0, 1}},
+      {"expert_shared_count", {0}},
+      {"expert_weights_scale", {0, 1}},
+      {"final_logit_softcapping", {0}},
+      {"full_attention_interval", {1}},
+      {"interleave_moe_layer_step", {0, 1}},
+      {"leading_dense_block_count", {0}},
+      {"logit_scale", {0, 1}},
+      {"moe_every_n_layers", {0, 1}},
+      {"nextn_predict_layers", {0}},
+      {"rescale_every_n_layers", {0}},
+      {"residual_scale", {0, 1}},
+      {"rope.dimension_sections", {}},
+      {"rope.scaling.yarn_ext_factor", {1}},
+      {"rope.scaling.yarn_log_multiplier", {0}},
+      {"router_logit_softcapping", {0}},
+      {"swin_norm", {0}},
+  };
+  return table;
+}
+/// Those without effect there: sizes that follow from the tensors, how a file was made, what is not a decoder's.
+constexpr std::string_view harmless[] = {"vocab_size",
+                                         "tensor_data_layout",
+                                         "use_parallel_residual",
+                                         "rope.scaling.finetuned",
+                                         "rope.scaling.attn_factor",
+                                         "rope.scaling.factor",
+                                         "rope.scaling.original_context_length",
+                                         "rope.freq_base_swa",
+                                         "expert_weights_norm",
+                                         "expert_shared_feed_forward_length",
+                                         "expert_feed_forward_length",
+                                         "expert_used_count",
+                                         "expert_gating_func",
+                                         "expert_count",
+                                         "pooling_type",
+                                         "decoder_start_token_id"};
+
+/// Tells which keys of the architecture nothing read.
+void check_unread(const File& file, const std::string& prefix, std::vector<std::string>* warnings) {
+  std::vector<std::string> unknown;
+  for (const std::string& key : file.unread(prefix)) {
+    const std::string own = key.substr(prefix.size());
+    if (std::find(std::begin(harmless), std::end(harmless), own) != std::end(harmless)) continue;
+    const auto known = std::find_if(keys().begin(), keys().end(), [&](const Key& one) { return own == one.name; });
+    if (known == keys().end()) {
+      unknown.push_back(key);
+      continue;
+    }
+    const Value& value = file.metadata().at(key);
+    const auto* whole = std::get_if<int64_t>(&value);
+    const auto* number = std::get_if<double>(&value);
+    const double given = whole ? static_cast<double>(*whole) : number ? *number : NAN;
+    if (std::find(known->neutral.begin(), known->neutral.end(), given) == known->neutral.end())
+      throw Error(Code::unsupported,
+                  cat("the metadata ", key, whole || number ? cat(" is ", given) : "",
+                      ", which is not supported for this architecture"),
+                  "export the model to ONNX");
+  }
+  if (!unknown.empty() && warnings)
+    warnings->push_back(cat("metadata that are not known, without effect: ", join(unknown, ", ")));
+}
+
+/// Heads whose values have another size than their keys are not known.
+void check_value_length(const File& file, const std::string& prefix, int64_t head_dim) {
+  const std::string key = prefix + "attention.value_length";
+  if (const int64_t given = file.integer_or(key, head_dim); given != head_dim)
+    throw Error(Code::unsupported,
+                cat("the metadata ", key, " is ", given, ", and keys have ", head_dim, " elements"),
+                "export the model to ONNX");
+}
+
 }  // namespace
 
-decoder::DecoderSpec spec_of(const File& file) {
+decoder::DecoderSpec spec_of(const File& file, std::vector<std::string>* warnings) {
   const std::string& name = file.text("general.architecture");
   const Architecture& architecture = architecture_of(name);
   const std::string prefix = name + ".";
@@ -213,7 +331,9 @@ decoder::DecoderSpec spec_of(const File& file) {
   out.ropes.assign(static_cast<size_t>(layers), rope_of(file, prefix, architecture, out.head_dim));
   out.tied = !file.tensors().contains("output.weight");
   if (file.integer_or(prefix + "expert_count", 0) > 0) out.experts = experts_of(file, prefix, out);
+  check_value_length(file, prefix, out.head_dim);
   if (architecture.adjust) architecture.adjust(file, prefix, out);
+  check_unread(file, prefix, warnings);
   return out;
 }
 

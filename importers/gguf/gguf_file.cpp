@@ -154,8 +154,49 @@ File::File(std::shared_ptr<const Blob> blob) {
   }
 }
 
+File::File(const Parts& parts) : File(parts.at(0)) {
+  const auto number = [](const File& part, const char* key, int64_t usual) {
+    return part.integer_or(std::string("split.") + key, usual);
+  };
+  const auto count = static_cast<int64_t>(parts.size());
+  if (number(*this, "count", 1) > 1 && count == 1)
+    throw Error(Code::not_found, cat("it is a part of a model in ", number(*this, "count", 1), " files"),
+                "keep all parts in one folder, by their names NAME-00001-of-0000N.gguf");
+  for (int64_t i = 0; i < count; ++i) {
+    File own(parts[static_cast<size_t>(i)]);
+    if (number(own, "count", 1) != count || number(own, "no", i) != i)
+      throw Error(Code::bad_model,
+                  cat("part ", i + 1, " of ", count, " specifies that it is part ", number(own, "no", i) + 1, " of ",
+                      number(own, "count", 1)),
+                  "the files are of different models, or were renamed");
+    if (i == 0) continue;
+    for (auto& [name, entry] : own.tensors_)
+      if (!tensors_.emplace(name, std::move(entry)).second)
+        throw Error(Code::bad_model, cat("the tensor ", quote(name), " is in several parts"),
+                    "the files are of different models");
+  }
+  const auto all = static_cast<int64_t>(tensors_.size());
+  if (number(*this, "tensors.count", all) != all)
+    throw Error(Code::bad_model,
+                cat("the parts have ", all, " tensors, expected ", number(*this, "tensors.count", all)),
+                "the files are of different models");
+}
+
+bool File::has(const std::string& key) const {
+  read_.insert(key);
+  return metadata_.contains(key);
+}
+
+std::vector<std::string> File::unread(const std::string& prefix) const {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : metadata_)
+    if (key.starts_with(prefix) && !read_.contains(key)) out.push_back(key);
+  return out;
+}
+
 template <class T>
 const T& File::value(const std::string& key, std::string_view kind) const {
+  read_.insert(key);
   const auto found = metadata_.find(key);
   if (found == metadata_.end())
     throw Error(Code::bad_model, cat("its metadata have no ", key),
@@ -167,6 +208,7 @@ const T& File::value(const std::string& key, std::string_view kind) const {
 
 int64_t File::integer(const std::string& key) const { return value<int64_t>(key, "integer"); }
 double File::real(const std::string& key) const {
+  read_.insert(key);
   const auto found = metadata_.find(key);
   if (found != metadata_.end())
     if (const auto* whole = std::get_if<int64_t>(&found->second)) return static_cast<double>(*whole);

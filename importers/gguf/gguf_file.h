@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -16,12 +17,17 @@ namespace plait::gguf {
 using Value =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>>;
 
-/// Immutable; shares the mapping.
+/// The bytes of a file, or of all parts of one that was split, in order.
+using Parts = std::vector<std::shared_ptr<const Blob>>;
+
+/// Immutable but for the record of what was read; shares the mapping. For one thread.
 class File {
  public:
   /// Checks all of the header: counts, lengths, and that each tensor lies in the file. Time and memory are linear in the header's
   /// bytes. Throws Error(bad_model) naming what is damaged and where, Error(unsupported) for another version or type of elements.
   explicit File(std::shared_ptr<const Blob> blob);
+  /// All parts; also throws Error(not_found) if there are more, Error(bad_model) for those that do not belong together.
+  explicit File(const Parts& parts);
 
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   const std::map<std::string, Value>& metadata() const { return metadata_; }
@@ -31,7 +37,9 @@ class File {
   double real(const std::string& key) const;
   const std::string& text(const std::string& key) const;
   const std::vector<std::string>& texts(const std::string& key) const;
-  bool has(const std::string& key) const { return metadata_.contains(key); }
+  bool has(const std::string& key) const;
+  /// Keys with this beginning that nothing above asked for.
+  std::vector<std::string> unread(const std::string& prefix) const;
   int64_t integer_or(const std::string& key, int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }
   double real_or(const std::string& key, double otherwise) const { return has(key) ? real(key) : otherwise; }
 
@@ -41,6 +49,7 @@ class File {
 
   std::map<std::string, Value> metadata_;
   std::map<std::string, Entry> tensors_;
+  mutable std::set<std::string> read_;
 };
 
 /// Whether the bytes begin as such a file does.

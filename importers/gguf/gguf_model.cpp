@@ -9,7 +9,6 @@
 #include "importers/decoder/weight_forms.h"
 #include "importers/gguf/architectures.h"
 #include "importers/gguf/blocks.h"
-#include "importers/gguf/gguf_file.h"
 #include "importers/gguf/tokenizer.h"
 
 namespace plait::gguf {
@@ -171,16 +170,17 @@ std::vector<NamedBlob> text_files_of(const File& file, const DecoderSpec& spec) 
 
 }  // namespace
 
-std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob, DType unpack, LoadProgress* progress) {
-  const File file(blob);
-  const DecoderSpec spec = spec_of(file);
+std::vector<NamedBlob> model_files(const Parts& parts, DType unpack, LoadProgress* progress,
+                                   std::vector<std::string>* warnings) {
+  const File file(parts);
+  const DecoderSpec spec = spec_of(file, warnings);
   std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec, unpack, progress));
   for (NamedBlob& one : text_files_of(file, spec)) out.push_back(std::move(one));
   return out;
 }
 
-std::vector<NamedBlob> text_files(const std::shared_ptr<const Blob>& blob) {
-  const File file(blob);
+std::vector<NamedBlob> text_files(const Parts& parts) {
+  const File file(parts);
   return text_files_of(file, spec_of(file));
 }
 

@@ -55,7 +55,7 @@ std::vector<std::string> plait::fuzz::seeds() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace plait;
   try {
-    const auto files = gguf::model_files(copy_blob({reinterpret_cast<const std::byte*>(data), size}));
+    const auto files = gguf::model_files({copy_blob({reinterpret_cast<const std::byte*>(data), size})});
     if (!files.empty()) ++fuzz::accepted;
   } catch (const Error& error) {
     fuzz::check_error(error);

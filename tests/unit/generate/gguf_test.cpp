@@ -4,13 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/generate/engines.h"
 #include "core/model/model_source.h"
+#include "importers/gguf/architectures.h"
 #include "importers/gguf/blocks.h"
+#include "importers/huggingface/config.h"
 #include "tests/unit/generate/steps.h"
 #include "tests/unit/support/gguf_writer.h"
 #include "tests/unit/support/models.h"
@@ -131,7 +136,7 @@ std::string own_form(const std::string& fixture, const std::string& architecture
 std::shared_ptr<Blob> blob_of(const std::string& bytes) { return copy_blob(std::as_bytes(std::span(bytes))); }
 
 Graph graph_of(const std::string& file) {
-  return import_model(find_model(gguf::model_files(blob_of(file))), World::get().ops).graph;
+  return import_model(find_model(gguf::model_files({blob_of(file)})), World::get().ops).graph;
 }
 
 Floats logits_of(const Graph& graph, int32_t vocabulary = 256) {
@@ -148,6 +153,79 @@ TEST(Gguf, ALlamaGivesTheFixturesLogits) {
                                     {{"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"}},
                                     true, [](GgufWriter& out) { out.real("llama.rope.freq_base", 10000); });
   EXPECT_LT(relative_error(logits_of(graph_of(file)), logits_of(fixture_graph(fixture))), 1e-5);
+}
+
+const std::vector<std::pair<const char*, const char*>> llama_norms{{"input_layernorm", "attn_norm"},
+                                                                   {"post_attention_layernorm", "ffn_norm"}};
+
+/// NAME-00001-of-00002.gguf and so on, as llama.cpp splits files: metadata in the first, tensors in all.
+TEST(Gguf, PartsOfASplitFileAreOneModel) {
+  const std::string fixture = "llama-standard23", folder = testing::TempDir() + "/gguf_parts";
+  const Constants from(fixture);
+  Floats head = from.vector("model.embed_tokens.weight");
+  for (float& one : head) one *= 2;
+  const auto split = [](GgufWriter& out, uint32_t number) {
+    out.integer("split.no", number), out.integer("split.count", 2);
+  };
+  const std::string first =
+      own_form(fixture, "llama", 16, 1e-5F, llama_norms, true, [&](GgufWriter& out) { split(out, 0); });
+  GgufWriter second;
+  split(second, 1);
+  second.floats("output.weight", from.sizes("model.embed_tokens.weight"), head);
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string begin = folder + "/tiny-0000", end = "-of-00002.gguf";
+  std::ofstream(begin + "1" + end, std::ios::binary) << first;
+  EXPECT_THROW(find_model(folder, false), Error);
+  std::ofstream(begin + "2" + end, std::ios::binary) << second.bytes();
+  Floats expected = logits_of(fixture_graph(fixture));
+  for (float& one : expected) one *= 2;
+  for (const std::string& path : {folder, begin + "1" + end, begin + "2" + end})
+    EXPECT_LT(relative_error(logits_of(import_model(find_model(path, false), World::get().ops).graph), expected),
+              1e-5);
+  // Parts in the other's place.
+  std::filesystem::rename(begin + "2" + end, folder + "/kept");
+  std::filesystem::copy(begin + "1" + end, begin + "2" + end);
+  EXPECT_THROW(find_model(folder, false), Error);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Gguf, KeysThatChangeResultsAreTakenOrNamed) {
+  const auto spec_with = [](const std::function<void(GgufWriter&)>& more, std::vector<std::string>* warnings) {
+    const std::string file = own_form("llama-standard23", "llama", 16, 1e-5F, llama_norms, true, more);
+    return gguf::spec_of(gguf::File(blob_of(file)), warnings);
+  };
+  const auto message = [&](const std::string& key, float value) {
+    try {
+      spec_with([&](GgufWriter& out) { out.real(key, value); }, nullptr);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string();
+  };
+  for (const char* key : {"llama.logit_scale", "llama.attention.clamp_kqv", "llama.residual_scale",
+                          "llama.embedding_scale", "llama.attention.max_alibi_bias", "llama.expert_weights_scale"}) {
+    EXPECT_NE(message(key, 2.5F).find(key), std::string::npos);
+    EXPECT_EQ(message(key, 0), "");
+  }
+  std::vector<std::string> warnings;
+  spec_with([](GgufWriter& out) { out.real("llama.made_up", 3), out.integer("llama.vocab_size", 256); }, &warnings);
+  ASSERT_EQ(warnings.size(), 1);
+  EXPECT_NE(warnings[0].find("llama.made_up"), std::string::npos);
+  // YaRN as transformers has it (HuggingFaceFields); a factor without a kind is linear.
+  const auto rope = spec_with(
+                        [](GgufWriter& out) {
+                          out.text("llama.rope.scaling.type", "yarn"), out.real("llama.rope.scaling.factor", 4);
+                          out.integer("llama.rope.scaling.original_context_length", 32);
+                        },
+                        nullptr)
+                        .ropes[0];
+  const auto same = huggingface::read_config(nlohmann::json::parse(R"({"model_type": "llama", "head_dim": 16,
+      "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}})"))
+                        .spec.ropes[0];
+  EXPECT_EQ(rope.factors, same.factors);
+  EXPECT_EQ(rope.amplitude, same.amplitude);
+  EXPECT_EQ(spec_with([](GgufWriter& out) { out.real("llama.rope.scaling.factor", 4); }, nullptr).ropes[0].factor, 4);
 }
 
 TEST(Gguf, AGemmaGivesTheFixturesLogits) {
@@ -281,10 +359,10 @@ INSTANTIATE_TEST_SUITE_P(Types, QuantisedGguf,
 TEST(Gguf, LayingOutTellsHowFarItIsAndCanBeCancelled) {
   const auto file = blob_of(random_llama(gguf::Type::q4_k, false));
   LoadProgress progress;
-  gguf::model_files(file, DType::none, &progress);
+  gguf::model_files({file}, DType::none, &progress);
   EXPECT_GT(progress.fraction(), 0.5);
   progress.cancel();
-  EXPECT_THROW(gguf::model_files(file, DType::none, &progress), Error);
+  EXPECT_THROW(gguf::model_files({file}, DType::none, &progress), Error);
 }
 
 }  // namespace

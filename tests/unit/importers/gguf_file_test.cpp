@@ -114,7 +114,7 @@ TEST(GgufFile, DamageIsRefused) {
 TEST(GgufFile, WhatIsNotKnownIsNamed) {
   const auto message = [](const GgufWriter& writer) {
     try {
-      gguf::model_files(blob_of(writer.bytes()));
+      gguf::model_files({blob_of(writer.bytes())});
     } catch (const Error& error) {
       return error.message() + error.hint();
     }
