@@ -45,6 +45,7 @@ std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const s
     for (int32_t id : input.tokens)
       if (auto& all = out->config.input_tokens; std::find(all.begin(), all.end(), id) == all.end()) all.push_back(id);
   }
+  for (const std::string& warning : out->config.warnings) log.write(LogLevel::warning, warning);
   for (const std::string& warning : out->imported.warnings) log.write(LogLevel::warning, warning);
   return out;
 }

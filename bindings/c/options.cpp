@@ -332,7 +332,7 @@ constexpr OptionRow rows[] = {
     {"seed", Type::integer, for_request | for_trainer, "",
      "of the sampling; the same seed gives the same tokens; default: random. Of a trainer: of the samples' order "
      "and of adapters' initial values; default: 0",
-     0, huge},
+     -9.3e18, 9.3e18},
     {"stop", Type::text, for_request, "", "a text that ends the output, which excludes it", 0, 0, {}, true},
     {"stop_tokens", Type::ids, for_request, "", "tokens that end the output, in addition to the model's: 2,106"},
     {"suppress_tokens", Type::ids, for_request, "", "tokens that are never chosen, as Whisper's files name some: 2,106"},

@@ -48,7 +48,7 @@ std::string type_text(const OptionRow& row) {
     case OptionRow::Type::choice: return cat("one of ", join(split(row.choices, ' '), ", "));
     case OptionRow::Type::bytes: return "bytes, optionally with suffix K, M or G";
     case OptionRow::Type::ids: return "token ids separated by commas";
-    case OptionRow::Type::biases: return "id:bias pairs separated by commas";
+    case OptionRow::Type::biases: return "id:bias pairs separated by commas, biases that f32 has";
     case OptionRow::Type::tensor: return "a tensor";
   }
   return {};
@@ -99,7 +99,9 @@ bool parse_biases(std::string_view text, std::vector<std::pair<int32_t, float>>&
     auto& [id, bias] = out.emplace_back();
     double value = 0;
     if (colon == std::string::npos || !parse_id(std::string_view(part).substr(0, colon), id)) return false;
-    if (!parse_double(trimmed(std::string_view(part).substr(colon + 1)), value) || std::isnan(value)) return false;
+    constexpr double most = std::numeric_limits<float>::max(), never = -std::numeric_limits<double>::infinity();
+    if (!parse_double(trimmed(std::string_view(part).substr(colon + 1)), value)) return false;
+    if (!(std::abs(value) <= most || value == never)) return false;
     bias = static_cast<float>(value);
   }
   return true;

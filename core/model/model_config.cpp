@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -27,6 +28,11 @@ class ConfigFile {
   }
 
   bool present() const { return !json_.is_null(); }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> out;
+    for (const auto& [key, value] : json_.items()) out.push_back(key);
+    return out;
+  }
   const std::string& path() const { return path_; }
 
   /// The member at a path such as "model/decoder/filename"; null if it is absent or null.
@@ -72,13 +78,101 @@ class ConfigFile {
   Json json_;
 };
 
-std::vector<RequestDefault> request_defaults(const ConfigFile& generation, const ConfigFile& config) {
+/// The token of [id], as lists of words have it; -1 of longer ones.
+int32_t only_token(const Json& word) {
+  const bool one = word.is_array() && word.size() == 1 && word[0].is_number_integer();
+  return one && word[0] >= 0 && word[0] <= INT32_MAX ? word[0].get<int32_t>() : -1;
+}
+
+/// Words that are a token each: they are never chosen.
+std::vector<std::string> bad_tokens(const ConfigFile& file) {
+  std::vector<std::string> out;
+  const Json* words = file.find("bad_words_ids");
+  for (const Json& word : words && words->is_array() ? *words : Json::array())
+    if (const int32_t id = only_token(word); id >= 0) out.push_back(cat(id));
+  return out;
+}
+
+/// Fields by which transformers chooses other tokens and that are not taken, with the values of its class, which ask for nothing.
+struct NotTaken {
+  const char *name, *usual;
+};
+constexpr NotTaken not_taken[] = {{"constraints", "null"},
+                                  {"diversity_penalty", "0.0"},
+                                  {"dola_layers", "null"},
+                                  {"encoder_no_repeat_ngram_size", "0"},
+                                  {"encoder_repetition_penalty", "1.0"},
+                                  {"epsilon_cutoff", "0.0"},
+                                  {"eta_cutoff", "0.0"},
+                                  {"exponential_decay_length_penalty", "null"},
+                                  {"force_words_ids", "null"},
+                                  {"forced_eos_token_id", "null"},
+                                  {"guidance_scale", "1.0"},
+                                  {"no_repeat_ngram_size", "0"},
+                                  {"num_beam_groups", "1"},
+                                  {"num_beams", "1"},
+                                  {"penalty_alpha", "0.0"},
+                                  {"token_healing", "false"},
+                                  {"typical_p", "1.0"},
+                                  {"watermarking_config", "null"}};
+/// Those that are taken here or elsewhere, and those that choose no tokens.
+constexpr std::string_view taken[] = {
+    "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "min_new_tokens",
+    "suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "stop_strings", "eos_token_id",
+    "decoder_start_token_id", "forced_bos_token_id", "forced_decoder_ids"};
+constexpr std::string_view harmless[] = {
+    "assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "bos_token_id", "cache_config",
+    "cache_implementation", "chat_format", "compile_config", "disable_compile", "early_stopping", "is_assistant",
+    "length_penalty", "low_memory", "max_length", "max_matching_ngram_size", "max_time", "min_length",
+    "num_assistant_tokens", "num_assistant_tokens_schedule", "num_return_sequences", "output_attentions",
+    "output_hidden_states", "output_logits", "output_scores", "pad_token_id", "prefill_chunk_size",
+    "prompt_lookup_num_tokens", "remove_invalid_values", "renormalize_logits", "return_dict_in_generate",
+    "return_legacy_cache", "target_lookbehind", "transformers_version", "use_cache",
+    // Whisper's, of its own loop of generation.
+    "alignment_heads", "is_multilingual", "lang_to_id", "language", "max_initial_timestamp_index",
+    "no_timestamps_token_id", "prev_sot_token_id", "return_timestamps", "task", "task_to_id", "median_filter_width"};
+
+/// What a file has that changes tokens in transformers and not here. `whole`: the file is for generation only.
+std::vector<std::string> left_aside(const ConfigFile& file, bool whole) {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& key, const std::string& why) {
+    out.push_back(cat(quote(file.path()), ": ", key, why));
+  };
+  for (const NotTaken& one : not_taken)
+    if (const Json* value = file.find(one.name))
+      if (*value != Json::parse(one.usual) && !(value->is_number() && *value == Json(0)) && !(value->is_array() && value->empty()))
+        add(one.name, cat(" is ", quote(value->dump()), ", which is not supported: tokens are chosen without it"));
+  for (const char* list : {"bad_words_ids", "sequence_bias"})
+    if (const Json* words = file.find(list))
+      for (const Json& word : *words)
+        if (only_token(list[0] == 's' && word.is_array() && !word.empty() ? word[0] : word) < 0) {
+          add(list, " has words of several tokens, which are not supported: those of one are taken");
+          break;
+        }
+  if (!whole) return out;
+  std::vector<std::string> unknown;
+  for (const std::string& key : file.keys()) {
+    bool known = key.starts_with('_');
+    for (const NotTaken& one : not_taken) known = known || key == one.name;
+    for (const std::span<const std::string_view> table : {std::span<const std::string_view>(taken), {harmless}})
+      known = known || std::find(table.begin(), table.end(), key) != table.end();
+    if (!known) unknown.push_back(key);
+  }
+  if (!unknown.empty()) add(join(unknown, ", "), unknown.size() > 1 ? " are not known" : " is not known");
+  return out;
+}
+
+std::vector<RequestDefault> request_defaults(const ConfigFile& own, const ConfigFile& config) {
+  // As in transformers: without a file for generation these are fields of the configuration.
+  const ConfigFile& generation = own.present() ? own : config;
   std::vector<RequestDefault> out;
   for (const char* key : {"suppress_tokens", "begin_suppress_tokens"})
-    for (const ConfigFile* file : {&generation, &config}) {
+    for (const ConfigFile* file : {&own, &config}) {
       std::vector<std::string> ids;
       for (int32_t id : file->ids(key))
         if (id >= 0) ids.push_back(cat(id));
+      if (key[0] == 's')
+        for (std::string& id : bad_tokens(*file)) ids.push_back(std::move(id));
       if (ids.empty()) continue;
       out.push_back({key, join(ids, ","), cat(quote(file->path()), ", field ", key)});
       break;
@@ -89,6 +183,17 @@ std::vector<RequestDefault> request_defaults(const ConfigFile& generation, const
   if (samples) generation.give(out, "temperature", "temperature", "1");
   generation.give(out, "top_k", "top_k", samples ? "50" : nullptr);
   for (const char* key : {"top_p", "min_p", "repetition_penalty"}) generation.give(out, key, key);
+  if (const Json* stops = generation.find("stop_strings"))
+    for (const Json& stop : stops->is_array() ? *stops : Json::array({*stops}))
+      if (stop.is_string()) out.push_back({"stop", stop.get<std::string>(), cat(quote(generation.path()), ", field stop_strings")});
+  if (const Json* biases = generation.find("sequence_bias")) {
+    std::vector<std::string> list;
+    for (const Json& one : *biases)
+      if (one.is_array() && one.size() == 2 && only_token(one[0]) >= 0 && one[1].is_number())
+        list.push_back(cat(only_token(one[0]), ":", one[1].get<double>()));
+    if (!list.empty())
+      out.push_back({"logit_bias", join(list, ","), cat(quote(generation.path()), ", field sequence_bias")});
+  }
   generation.give(out, "max_new_tokens", "max_tokens");
   generation.give(out, "min_new_tokens", "min_tokens");
   return out;
@@ -170,6 +275,7 @@ ModelConfig read_model_config(const FileSet& files) {
   read_inputs(config, genai, out);
   out.embeddings_file = genai.get<std::string>("model/embedding/filename").value_or("");
   out.request_defaults = request_defaults(generation, config);
+  out.warnings = generation.present() ? left_aside(generation, true) : left_aside(config, false);
   return out;
 }
 

@@ -29,8 +29,10 @@ struct ModelConfig {
   std::vector<std::string> encoder_files;  ///< of images and sounds, that genai_config.json names
   std::vector<int32_t> eos_tokens;  ///< of the first of generation_config, genai_config and config.json that has any
   /// Options of requests, by generation_config.json (suppressed tokens also by config.json): with do_sample they are the file's, and
-  /// transformers' where the file leaves them out (temperature 1, top_k 50); without it, greedy.
+  /// transformers' where the file leaves them out (temperature 1, top_k 50); without it, greedy. Without such a file its fields are read in
+  /// config.json, as transformers does.
   std::vector<RequestDefault> request_defaults;
+  std::vector<std::string> warnings;  ///< fields of generation_config.json that are not taken and not without effect, or not known
 };
 
 /// Missing files are skipped. Throws Error(bad_model), naming the file and the field.

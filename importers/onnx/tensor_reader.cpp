@@ -18,7 +18,8 @@ namespace {
 struct ExternalEntry {
   std::string location;
   int64_t offset = 0;
-  int64_t length = -1;  ///< -1: to the end of the file
+  int64_t length = -1;  ///< -1: of the tensor, if there is an offset, otherwise the file's
+  bool has_offset = false;
 };
 
 int64_t decimal(const std::string& key, const std::string& text) {
@@ -55,7 +56,8 @@ ExternalEntry external_entry(const onnx::TensorProto& proto) {
   if (!items.count("location")) throw Error(Code::bad_model, "external data has no location");
   out.location = items["location"];
   check_location(out.location);
-  if (items.count("offset")) out.offset = decimal("offset", items["offset"]);
+  out.has_offset = items.count("offset") > 0;
+  if (out.has_offset) out.offset = decimal("offset", items["offset"]);
   if (items.count("length")) out.length = decimal("length", items["length"]);
   return out;  // "checksum", "basepath" and others are ignored
 }
@@ -157,7 +159,9 @@ Tensor TensorReader::external(const onnx::TensorProto& proto, DType dtype, const
     throw Error(Code::bad_model, cat("external data begins at byte ", entry.offset, " of ", quote(entry.location),
                                      ", which has ", blob->size()), "the file may be truncated");
   int64_t left = blob->size() - entry.offset;
-  int64_t length = entry.length < 0 ? left : entry.length;
+  // With an offset and no length it is the tensor's, as in ONNX Runtime: other tensors may follow in the file.
+  const int64_t whole = entry.has_offset ? packed_bytes(shape.elements(), dtype_bits(dtype)) : left;
+  int64_t length = entry.length < 0 ? whole : entry.length;
   if (length > left)
     throw Error(Code::bad_model, cat("external data of ", length, " bytes at byte ", entry.offset, " of ",
                                      quote(entry.location), " runs past its end at ", blob->size()),

@@ -38,13 +38,15 @@ const Route& Server::route_of(const Head& head) const {
     const bool fits =
         begin == path ? head.path == path : head.path.size() > begin.size() && head.path.starts_with(begin);
     if (!fits) continue;
-    if (head.method == route.method) return route;
+    // Of HEAD the body is left out by the transport (RFC 9110, section 9.3.2).
+    if (head.method == route.method || (head.method == "HEAD" && route.method == std::string_view("GET"))) return route;
     other = &route;
   }
   if (other)
     throw HttpError(405, std::string(head.path) + " is for " + other->method + ", not " + std::string(head.method),
                     "method_not_allowed")
-        .with_field("allow: " + std::string(other->method) + "\n");
+        .with_field("allow: " + std::string(other->method) + (other->method == std::string_view("GET") ? ", HEAD" : "") +
+                    "\n");
   throw HttpError(404, "there is no " + std::string(head.path.substr(0, 200)), "unknown_path");
 }
 

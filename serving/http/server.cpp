@@ -124,7 +124,7 @@ void Server::set_answer(const std::shared_ptr<Call>& call, std::unique_ptr<Answe
 }
 
 void Server::arrived(uint64_t number, const Head& head) {
-  auto call = std::make_shared<Call>(head, access_.fields());
+  auto call = std::make_shared<Call>(head, access_.fields(head));
   {
     std::lock_guard lock(mutex_);
     calls_.emplace(number, call);

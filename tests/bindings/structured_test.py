@@ -14,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -277,6 +278,29 @@ class Schemas(WithServer):
         answer = self.chat(server, temperature=1, seed=1, structured_outputs={"json": schema})[0]
         self.assertEqual(list(json.loads(answer["message"]["content"])), list("zax"))
 
+    def test_blanks_are_bounded(self):
+        """Between JSON's tokens: none, a space, or a line break with an indentation of at most 20; none at all if that is asked for."""
+        server = self.serve(PLAIN)
+        schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9},
+                                                   "b": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}},
+                  "required": ["a", "b"], "additionalProperties": False}
+        ids = {blank: server.post("/tokenize", {"model": MODEL, "prompt": blank, "add_special_tokens": False})["tokens"]
+               for blank in (" ", "\n", "\t")}
+        liked = {str(one[-1]): 30 for one in ids.values()}
+        blanks = re.compile(r"[ \r\n\t]+")
+        for seed in range(8):
+            form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+            choice = self.chat(server, temperature=1, seed=seed, logit_bias=liked, response_format=form)[0]
+            text = choice["message"]["content"]
+            self.assertTrue(blanks.search(text))
+            for run in blanks.findall(text):
+                self.assertRegex(run, r"^( |\r?\n[ \t]{0,20})$")
+            self.assertEqual(choice["finish_reason"], "stop")
+            for fields in ({"json": schema}, {"json_object": True}):
+                compact = self.chat(server, temperature=1, seed=seed, logit_bias=liked, max_tokens=100,
+                                    structured_outputs={**fields, "disable_any_whitespace": True})[0]["message"]["content"]
+                self.assertIsNone(blanks.search(re.sub(r'"(\\\\.|[^"\\\\])*"?', "", compact)), compact)
+
     def test_bad_schemas_are_told_with_their_place(self):
         server = self.serve(PLAIN)
         schema = "response_format.json_schema.schema"
@@ -304,6 +328,83 @@ class Schemas(WithServer):
 
 
 class Tools(WithServer):
+    def test_response_format_bounds_the_text_and_no_calls(self):
+        """With tool_choice auto an answer follows the format or is calls; with required it is calls."""
+        schema = {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        parameters = {one["function"]["name"]: one["function"]["parameters"] for one in TOOLS}
+        for template in (QWEN, MARKED, LLAMA, PLAIN):
+            server = self.serve(template)
+            found = {"text": 0, "calls": 0}
+            for seed in range(16):
+                choice = self.chat(server, temperature=2, seed=seed, tools=TOOLS, response_format=form)[0]
+                if choice["finish_reason"] == "length":
+                    continue
+                if choice["message"].get("tool_calls"):
+                    found["calls"] += 1
+                    self.assertIsNone(choice["message"]["content"])
+                else:
+                    found["text"] += 1
+                    jsonschema.validate(json.loads(choice["message"]["content"]), schema)
+            self.assertGreater(min(found.values()), 0, (template[:30], found))
+            choice = self.chat(server, temperature=1, seed=1, tools=TOOLS, tool_choice="required", response_format=form)[0]
+            for call in choice["message"].get("tool_calls", []):
+                if choice["finish_reason"] == "tool_calls":
+                    jsonschema.validate(json.loads(call["function"]["arguments"]), parameters[call["function"]["name"]])
+            self.assertFalse(choice["message"]["content"])
+
+    def test_calls_of_other_forms(self):
+        """Arguments before the name, none, or as a text; a mark that is only mentioned keeps its blanks."""
+        for template, text, content, calls in (
+                (QWEN, f'<tool_call>\n{{"arguments": {ONE}, "name": "weather"}}\n</tool_call>', None, CALL),
+                (QWEN, '<tool_call>\n{"name": "weather"}\n</tool_call>', None, [("weather", {})]),
+                (QWEN, '<tool_call>\n{"name": "weather", "arguments": null}\n</tool_call>', None, [("weather", {})]),
+                (QWEN, '<tool_call>\n{"name": "weather", "arguments": "{\\"city\\": 1}"}\n</tool_call>', None, [("weather", {"city": 1})]),
+                (LLAMA, f'{{"parameters": {ONE}, "name": "weather"}}', None, CALL),
+                (LLAMA, '{"name": "weather"}', None, [("weather", {})]),
+                (MARKED, "<function=weather></function>", None, [("weather", {})]),
+                (QWEN, "It begins with \n\n<tool_call> , see.", "It begins with \n\n<tool_call> , see.", []),
+                (MARKED, "It is  <function=NAME> here.", "It is  <function=NAME> here.", []),
+                (LLAMA, '{"name": "unknown", "parameters": {}}', '{"name": "unknown", "parameters": {}}', [])):
+            server = self.serve(template)
+            for stream in (False, True):
+                body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 400, "tools": TOOLS,
+                        "structured_outputs": {"choice": [text]}, "stream": stream}
+                if stream:
+                    deltas = [part["choices"][0]["delta"] for part in server_test.frames(server.call("POST", CHAT, body)[2])]
+                    self.assertEqual("".join(delta.get("content") or "" for delta in deltas), content or "", text)
+                    continue
+                message = server.post(CHAT, body)["choices"][0]["message"]
+                self.assertEqual(message["content"], content, text)
+                got = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message.get("tool_calls", [])]
+                self.assertEqual(got, calls, text)
+
+    def test_allowed_tools_and_functions_without_parameters(self):
+        server = self.serve(QWEN)
+        tools = TOOLS + [{"type": "function", "function": {"name": "now"}},
+                         {"type": "function", "function": {"name": "here", "parameters": {"type": "object", "properties": {}}}}]
+
+        def allowed(mode, *names):
+            return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
+                {"type": "function", "function": {"name": name}} for name in names]}}
+
+        for seed in range(6):
+            for names in (("now",), ("now", "here")):
+                message = self.chat(server, temperature=2, seed=seed, tools=tools, tool_choice=allowed("required", *names))[0]["message"]
+                for call in message["tool_calls"]:
+                    self.assertIn(call["function"]["name"], names)
+                    self.assertEqual(json.loads(call["function"]["arguments"]), {})
+            text = f'<tool_call>\n{{"name": "weather", "arguments": {ONE}}}\n</tool_call>'
+        for names, count in ((("now",), 0), (("weather",), 1)):
+            answer = self.chat(server, tools=tools, tool_choice=allowed("auto", *names), structured_outputs={"choice": [text]})[0]
+            message = answer["message"]
+            self.assertEqual(len(message.get("tool_calls", [])), count)
+        for choice, param in ((allowed("auto", "unknown"), "tool_choice.allowed_tools.tools[0].function.name"),
+                              (allowed("none", "now"), "tool_choice.allowed_tools.mode"),
+                              ({"type": "allowed_tools"}, "tool_choice.allowed_tools"), ({"type": "custom"}, "tool_choice.type")):
+            body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "tools": tools, "tool_choice": choice}
+            self.assertEqual(server.post(CHAT, body, 400)["error"]["param"], param)
+
     def test_each_familys_form_is_read(self):
         self.check_turns(TURNS)
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "core/base/constant.h"
 #include "core/base/error.h"
@@ -32,11 +33,22 @@ struct Half {
 constexpr Half halves[] = {
     {lora_a, true, false}, {lora_b, false, false}, {table_a, true, true}, {table_b, false, true}};
 
+/// Whether a key of PEFT's patterns fits a module: a regular expression for the end of its name, after a dot; with "^" for its beginning.
+bool fits(const std::string& key, const std::string& module) {
+  auto flags = std::regex::ECMAScript;
+#ifdef __GLIBCXX__
+  flags |= std::regex_constants::__polynomial;  // time is bounded, whatever the file has
+#endif
+  if (key.starts_with('^'))
+    return std::regex_search(module, std::regex(key, flags), std::regex_constants::match_continuous);
+  return std::regex_match(module, std::regex("(.*\\.)?(" + key + ")", flags));
+}
+
 /// An adapter_config.json.
 class Config {
  public:
   explicit Config(const std::string& path)
-      : file_(quote(path, 4096)), json_(nlohmann::json::parse(read_text_file(path), nullptr, false)) {
+      : file_(quote(path, 4096)), json_(nlohmann::ordered_json::parse(read_text_file(path), nullptr, false)) {
     if (!json_.is_object()) throw Error(Code::bad_model, cat(file_, " is no JSON object"));
   }
   const std::string& file() const { return file_; }
@@ -45,12 +57,22 @@ class Config {
     auto found = json_.find(key);
     return found != json_.end() && found->is_boolean() && found->get<bool>();
   }
-  /// The value of a pattern that matches the end of the module's name; otherwise `usual`.
+  /// The value of the first pattern that fits the module, as in PEFT; otherwise `usual`.
   double of_module(const char* key, const std::string& module, double usual) const {
     auto patterns = json_.find(key);
-    if (patterns == json_.end() || !patterns->is_object()) return usual;
-    for (const auto& [pattern, value] : patterns->items())
-      if (value.is_number() && (module == pattern || module.ends_with("." + pattern))) return value.get<double>();
+    if (patterns == json_.end() || patterns->is_null()) return usual;
+    if (!patterns->is_object()) throw Error(Code::bad_model, cat(file_, ": ", key, " is no object"));
+    for (const auto& [pattern, value] : patterns->items()) {
+      constexpr size_t longest = 4096;
+      if (!value.is_number() || pattern.size() > longest)
+        throw Error(Code::bad_model, cat(file_, ": ", key, " has no number for ", quote(pattern)));
+      try {
+        if (fits(pattern, module)) return value.get<double>();
+      } catch (const std::regex_error&) {
+        throw Error(Code::unsupported, cat(file_, ": ", key, ": ", quote(pattern), " is no regular expression that is known"),
+                    "write the modules' names");
+      }
+    }
     return usual;
   }
   double number(const char* key, double least, double most) const {
@@ -74,7 +96,7 @@ class Config {
 
  private:
   const std::string file_;
-  const nlohmann::json json_;
+  const nlohmann::ordered_json json_;
 };
 
 void read_lora_config(const Config& config, AdapterWeights& out) {
@@ -87,8 +109,23 @@ void read_lora_config(const Config& config, AdapterWeights& out) {
   if (config.is_true("use_rslora")) out.alpha *= std::sqrt(static_cast<double>(out.rank));
 }
 
-Tensor as_f32(const Tensor& tensor) {
-  return materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}, {}});
+/// In f32; throws Error(numeric) for NaN or infinity.
+Tensor floats_of(const SafeTensors& file, const std::string& name) {
+  Tensor out = materialize({{}, file.tensor(name), {{RecipeStep::Kind::cast, {}, DType::f32}}, {}});
+  const auto* numbers = out.as<float>();
+  if (!std::all_of(numbers, numbers + out.elements(), [](float number) { return std::isfinite(number); }))
+    throw Error(Code::numeric, cat(quote(file.path(), 4096), ": ", quote(name), " has NaN, or infinity"),
+                "its training did not go well, or the file is damaged");
+  return out;
+}
+
+/// B times a factor.
+Tensor scaled(const Tensor& b, double factor) {
+  Tensor out(DType::f32, b.shape());
+  const auto* from = b.as<float>();
+  auto* to = reinterpret_cast<float*>(out.data());
+  for (int64_t i = 0; i < b.elements(); ++i) to[i] = static_cast<float>(static_cast<double>(from[i]) * factor);
+  return out;
 }
 
 void check_pair(const std::string& path, const std::string& module, const AdapterWeights::Pair& pair, int64_t rank) {
@@ -111,18 +148,20 @@ void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& ou
                   cat(quote(file.path(), 4096), ": ", quote(name), " is no part of a LoRA adapter"));
     AdapterWeights::Pair& pair =
         out.modules[name.substr(of_module.size(), name.size() - of_module.size() - half->name.size())];
-    (half->is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
+    (half->is_a ? pair.a : pair.b) = floats_of(file, name);
     pair.of_table = half->of_table;
   }
-  for (const auto& [module, pair] : out.modules) {
+  for (auto& [module, pair] : out.modules) {
     const auto whole = static_cast<double>(out.rank), own = config.of_module("rank_pattern", module, whole);
-    // With use_rslora the factors differ too.
-    if (config.of_module("alpha_pattern", module, out.alpha) * whole != out.alpha * own ||
-        (own != whole && config.is_true("use_rslora")))
-      throw Error(Code::unsupported,
-                  cat(config.file(), ": rank_pattern and alpha_pattern give ", quote(module), " a factor of its own"),
-                  "adapters of one alpha / rank are read");
     check_pair(file.path(), module, pair, static_cast<int64_t>(own));
+    const double alpha = config.of_module("alpha_pattern", module, config.number("lora_alpha", 0, 1e9));
+    const double factor = alpha / (config.is_true("use_rslora") ? std::sqrt(own) : own), usual = out.alpha / whole;
+    if (factor == usual) continue;
+    // A factor of its own is part of B.
+    if (usual == 0)
+      throw Error(Code::unsupported, cat(config.file(), ": lora_alpha is 0, and alpha_pattern gives ", quote(module), " another"),
+                  "give lora_alpha another number");
+    pair.b = scaled(pair.b, factor / usual);
   }
   if (out.modules.empty()) throw Error(Code::bad_model, cat(quote(file.path(), 4096), " holds no adapter"));
 }
@@ -142,7 +181,7 @@ void read_prefix(const Config& config, const SafeTensors& file, AdapterWeights& 
                 cat(quote(file.path(), 4096), ": ", quote(of_prefix), " is ", entry->second.shape.text(), ", for ",
                     tokens, " tokens of ", shape.layers, " layers of ", width, ", in ", shape.kv_heads,
                     " heads, as in adapter_config.json"));
-  out.prefix = as_f32(file.tensor(entry->first));
+  out.prefix = floats_of(file, entry->first);
 }
 
 void write_config(const std::string& directory, const nlohmann::ordered_json& config) {

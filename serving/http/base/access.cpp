@@ -31,8 +31,10 @@ void Access::check_host(const Head& head) const {
   if (host.empty()) return;  // HTTP/1.0, and HTTP/2, where it is part of the address
   const bool bracketed = host.front() == '[';
   const size_t end = bracketed ? host.find(']') + 1 : host.find(':');
-  host = host.substr(0, end);
-  if (host != "localhost" && host != "127.0.0.1" && host != "[::1]" && !host.starts_with("127."))
+  std::string name(host.substr(0, end));  // in any case (RFC 9110, section 4.2.3), perhaps with the root's dot
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (name.ends_with('.')) name.pop_back();
+  if (name != "localhost" && name != "[::1]" && !name.starts_with("127."))
     throw HttpError(403, "the server answers on this machine's own names only, not as " + std::string(host),
                     "wrong_host");
 }
@@ -50,11 +52,23 @@ void Access::check_key(const Head& head) const {
     throw HttpError(401, given.empty() ? "an API key is missing" : "the API key is wrong", "invalid_api_key");
 }
 
-std::string Access::fields() const {
+std::string Access::fields(const Head& head) const {
   if (settings_.origin.empty()) return {};
-  return "access-control-allow-origin: " + settings_.origin +
-         "\naccess-control-allow-headers: authorization, content-type, x-api-key\n" +
-         "access-control-allow-methods: GET, POST, OPTIONS\n";
+  // Clients in browsers send headers of their own (x-stainless-*, anthropic-version, ...): who may call may send those that it asks for.
+  std::string headers(field_of(head, "access-control-request-headers"));
+  constexpr size_t longest = 4096;
+  const bool names = headers.size() <= longest && std::ranges::all_of(headers, [](unsigned char c) {
+                       return std::isalnum(c) || c == '-' || c == '_' || c == ',' || c == ' ';
+                     });
+  if (headers.empty() || !names)
+    headers =
+        "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta, "
+        "anthropic-dangerous-direct-browser-access, openai-organization, openai-project, openai-beta";
+  return "access-control-allow-origin: " + settings_.origin + (settings_.origin == "*" ? "" : "\nvary: origin") +
+         "\naccess-control-allow-headers: " + headers +
+         "\naccess-control-allow-methods: GET, HEAD, POST, OPTIONS\n"
+         "access-control-expose-headers: x-request-id, retry-after, retry-after-ms\n"
+         "access-control-max-age: 600\n";
 }
 
 }  // namespace plait::http

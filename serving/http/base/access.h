@@ -23,8 +23,8 @@ class Access {
   void check_host(const Head& head) const;
   /// Throws HttpError(401) without one of the keys: "Authorization: Bearer KEY", or "x-api-key: KEY".
   void check_key(const Head& head) const;
-  /// Lines for every answer.
-  std::string fields() const;
+  /// Lines for every answer, and for the question before a call (OPTIONS).
+  std::string fields(const Head& head) const;
 
  private:
   const AccessSettings settings_;

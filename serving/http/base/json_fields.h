@@ -31,6 +31,7 @@ class Fields {
   std::optional<double> number(const char* name, double low, double high) const;
   /// "messages[3].content"
   std::string path(std::string_view name) const;
+  const Json& object() const { return object_; }
 
  private:
   const Json& object_;

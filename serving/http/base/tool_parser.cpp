@@ -5,7 +5,31 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-constexpr size_t most_before_name = 4096;
+constexpr size_t most_before_name = 4096, most_whole_call = 65536;
+
+using OrderedJson = nlohmann::ordered_json;
+
+std::string cat_quoted(const std::string& key) { return "\"" + key + "\""; }
+
+/// The place after the object that begins at `at`; npos if it is not complete.
+size_t end_of_object(const std::string& text, size_t at) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = at; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && --depth == 0) {
+      return i + 1;
+    }
+  }
+  return std::string::npos;
+}
 
 bool blank(std::string_view text) { return text.find_first_not_of(" \n\r\t") == std::string_view::npos; }
 
@@ -67,6 +91,7 @@ void ToolParser::emit(std::vector<AnswerPart>& out, Kind kind, std::string text)
 
 void ToolParser::begin_call(std::vector<AnswerPart>& out, std::string name) {
   ++calls_;
+  before_.clear();
   if (tags_) tags_->begin(tools_.at(name));
   emit(out, Kind::call, std::move(name));
   state_ = State::arguments;
@@ -76,7 +101,8 @@ void ToolParser::begin_call(std::vector<AnswerPart>& out, std::string name) {
 
 void ToolParser::no_call(std::vector<AnswerPart>& out) {
   some_text_ = true;
-  emit(out, Kind::text, lead_ + held_);
+  emit(out, Kind::text, before_ + lead_ + held_);
+  before_.clear();
   held_.clear();
   state_ = State::text;
 }
@@ -140,9 +166,10 @@ bool ToolParser::in_text(std::vector<AnswerPart>& out, bool last) {
     const size_t at = held_.find(lead_);
     if (at != std::string::npos) {
       std::string before = held_.substr(0, at);
-      if (!blank(before))
-        emit(out, Kind::text,
-             trimmed_mark(before).empty() ? "" : before.substr(0, before.find_last_not_of(" \n") + 1));
+      // Blanks before the mark are of the call, if it is one.
+      const size_t end = blank(before) ? 0 : before.find_last_not_of(" \n") + 1;
+      before_ = before.substr(end);
+      emit(out, Kind::text, before.substr(0, end));
       held_.erase(0, at + lead_.size());
       state_ = State::call;
       return true;
@@ -176,7 +203,7 @@ bool ToolParser::in_object(std::vector<AnswerPart>& out, bool last) {
       if (i >= held_.size() || held_[i] != ':') break;
       i = after_blanks(held_, i + 1);
       if (i >= held_.size()) break;
-      if (held_[i] == '{' && *key == format_.arguments_key() && !name.empty()) {
+      if (held_[i] == '{' && *key == format_.arguments_key() && tools_.count(name) > 0) {
         held_.erase(0, i);
         begin_call(out, std::move(name));
         return true;
@@ -187,12 +214,33 @@ bool ToolParser::in_object(std::vector<AnswerPart>& out, bool last) {
       i = after_blanks(held_, i);
       if (i < held_.size() && held_[i] == ',') i = after_blanks(held_, i + 1);
     }
+    if (whole_object(at, out)) return true;
     // An unknown name is text, and so is what has none for long.
     const bool unknown = !name.empty() && tools_.count(name) == 0;
-    if (!unknown && !last && held_.size() < most_before_name) return false;
+    const bool begun = name.empty() && held_.find(cat_quoted(format_.arguments_key())) != std::string::npos;
+    if (!unknown && !last && held_.size() < (begun ? most_whole_call : most_before_name)) return false;
   }
   no_call(out);
   return false;
+}
+
+bool ToolParser::whole_object(size_t begin, std::vector<AnswerPart>& out) {
+  const size_t end = end_of_object(held_, begin);
+  if (end == std::string::npos) return false;
+  const OrderedJson call = OrderedJson::parse(held_.substr(begin, end - begin), nullptr, false);
+  if (!call.is_object()) return false;
+  const auto name = call.find(format_.name_key());
+  if (name == call.end() || !name->is_string() || tools_.count(name->get_ref<const std::string&>()) == 0) return false;
+  const auto given = call.find(format_.arguments_key());
+  OrderedJson arguments = given == call.end() || given->is_null() ? OrderedJson::object() : *given;
+  if (arguments.is_string()) arguments = OrderedJson::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+  if (!arguments.is_object()) return false;
+  held_.erase(0, end);
+  begin_call(out, name->get<std::string>());
+  emit(out, Kind::arguments, arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+  state_ = State::after;
+  closed_ = true;
+  return true;
 }
 
 /// NAME, a mark, ARGUMENTS. A mark may have the call's id in it, and so may what comes before the name.
@@ -207,6 +255,17 @@ bool ToolParser::in_marked(std::vector<AnswerPart>& out, bool last) {
   const std::string& mark = before_id.empty() ? behind_id : before_id;
   const size_t end = mark.empty() ? held_.find('{', 1) : held_.find(mark);
   const size_t begin = end == std::string::npos ? end : held_.find('{', end + mark.size());
+  // A call without arguments: the name, and the end at once.
+  if (const size_t close = end_.empty() ? std::string::npos : held_.find(end_); close < begin) {
+    std::string name = trimmed_mark(held_.substr(0, std::min(end, close)));
+    if (tools_.count(name)) {
+      held_.erase(0, close);
+      begin_call(out, std::move(name));
+      emit(out, Kind::arguments, "{}");
+      state_ = State::after;
+      return true;
+    }
+  }
   if (begin == std::string::npos) {
     if (!last && held_.size() < most_before_name) return false;
   } else {

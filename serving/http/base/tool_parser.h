@@ -44,6 +44,8 @@ class ToolParser {
   bool step(std::vector<AnswerPart>& out, bool last);
   bool in_text(std::vector<AnswerPart>& out, bool last);
   bool in_object(std::vector<AnswerPart>& out, bool last);
+  /// A whole call, whose object is not of the usual form: arguments before the name, none, or as a text.
+  bool whole_object(size_t begin, std::vector<AnswerPart>& out);
   bool in_marked(std::vector<AnswerPart>& out, bool last);
   bool in_tagged(std::vector<AnswerPart>& out, bool last);
   bool in_arguments(std::vector<AnswerPart>& out, bool last);
@@ -58,7 +60,7 @@ class ToolParser {
   const std::string lead_;
   std::string join_, end_;  ///< between the arguments' object and the next call, and after the last
   State state_ = State::text;
-  std::string held_;
+  std::string held_, before_;  ///< before_: blanks before a call's mark
   bool object_;  ///< a call is a JSON object with its name
   std::optional<TagReader> tags_;
   bool some_text_ = false;  ///< text that is not blank was seen

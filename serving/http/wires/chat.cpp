@@ -1,5 +1,6 @@
 // POST /v1/chat/completions: platform.openai.com/docs/api-reference/chat.
 #include "serving/http/wires/chat.h"
+#include "serving/http/wires/known_fields.h"
 
 namespace plait::http {
 namespace {
@@ -153,9 +154,7 @@ class ChatWriter : public Writer {
 std::unique_ptr<Answer> chat_completions(const Models& models, std::string_view text) {
   const Json json = parse_body(text);
   const Fields body(json);
-  refuse(body, {{"functions", "is the form before tools: use \"tools\""},
-                {"audio", "audio is not supported"},
-                {"modalities", "only text is supported"}});
+  check_fields(body, Wire::chat);
   Chat chat = chat_of(models, text, body);
   Form form;
   form.choices = outputs_of(body);

@@ -93,12 +93,21 @@ void describe_tools(const std::string& list, bool system, OrderedJson& messages)
   messages[0]["content"] = messages[0]["content"].get<std::string>() + "\n\n" + text;
 }
 
+/// Of the chat template: "chat_template_kwargs", and "reasoning_effort" as it is in /v1/responses.
+std::string variables_of(const Fields& body) {
+  OrderedJson fields = OrderedJson::object();
+  if (const Json* given = body.find("chat_template_kwargs")) fields["chat_template_kwargs"] = *given;
+  if (const auto effort = body.text("reasoning_effort"))
+    set_thinking(*effort != "none" && *effort != "minimal", *effort, fields);
+  return fields.contains("chat_template_kwargs") ? dumped(Json(fields["chat_template_kwargs"])) : "";
+}
+
 }  // namespace
 
 Chat chat_of(const Models& models, std::string_view text, const Fields& body) {
   Chat out;
   out.named = model_of(models, body);
-  if (const Json* given = body.find("chat_template_kwargs")) out.variables = dumped(*given);
+  out.variables = variables_of(body);
   out.tools = tools_of(text, body, out.named, out.variables);
   const Tools& tools = out.tools;
   out.structure = structure_of_calls(text, tools, out.named, structure_of(text, body));

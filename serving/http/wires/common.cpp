@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "serving/http/base/failure.h"
 
@@ -36,6 +37,21 @@ void read_stops(const Fields& body, plait_api::Options& options) {
   for (size_t i = 0; i < stop->size(); ++i) add((*stop)[i], body.path("stop") + "[" + std::to_string(i) + "]");
 }
 
+/// vLLM's field: tokens that end the text, next to the model's own.
+void read_stop_tokens(const Fields& body, plait_api::Options& options) {
+  const Json* stops = body.find("stop_token_ids");
+  if (!stops) return;
+  if (!stops->is_array() || stops->size() > 1024) reject(body.path("stop_token_ids"), "expected a list of at most 1024 token ids");
+  std::string list;
+  for (size_t i = 0; i < stops->size(); ++i) {
+    const Json& one = (*stops)[i];
+    if (!one.is_number_integer() || one < 0 || one > INT32_MAX)
+      reject(body.path("stop_token_ids") + "[" + std::to_string(i) + "]", "expected a token id");
+    list += (i ? "," : "") + std::to_string(one.get<int32_t>());
+  }
+  if (!list.empty()) options.set("stop_tokens", list);
+}
+
 void read_biases(const Fields& body, plait_api::Options& options) {
   const Json* biases = body.find("logit_bias");
   if (!biases) return;
@@ -44,9 +60,22 @@ void read_biases(const Fields& body, plait_api::Options& options) {
   for (const auto& [token, bias] : biases->items()) {
     const bool digits = !token.empty() && token.find_first_not_of("0123456789") == std::string::npos;
     if (!digits || !bias.is_number()) reject(body.path("logit_bias." + token), "expected a number by token id");
+    if (std::abs(bias.get<double>()) > static_cast<double>(std::numeric_limits<float>::max()))
+      reject(body.path("logit_bias." + token), "is " + dumped(bias) + ", expected a number that f32 has");
     list += (list.empty() ? "" : ",") + token + ":" + number_text(bias.get<double>());
   }
   if (!list.empty()) options.set("logit_bias", list);
+}
+
+/// Of 64 bits, with a sign or without.
+void read_seed(const Fields& body, plait_api::Options& options) {
+  const Json* seed = body.find("seed");
+  if (!seed) return;
+  int64_t bits = 0;
+  if (seed->is_number_unsigned()) bits = static_cast<int64_t>(seed->get<uint64_t>());
+  else if (seed->is_number_integer()) bits = seed->get<int64_t>();
+  else bits = body.integer("seed", -huge, huge).value_or(0);
+  options.set("seed", bits);
 }
 
 }  // namespace
@@ -74,11 +103,13 @@ plait_api::Options sampling_options(const Fields& body, const Named& named,
                           {"frequency_penalty", "frequency_penalty", -100, 100}})
     if (const auto given = body.number(one.field, one.low, one.high)) options.set(one.option, number_text(*given));
   if (const auto top_k = body.integer("top_k", -1, 2147483647)) options.set("top_k", std::max<int64_t>(*top_k, 0));
-  if (const auto seed = body.integer("seed", -huge, huge)) options.set("seed", *seed & (huge - 1));
+  read_seed(body, options);
   if (const auto least = body.integer("min_tokens", 0, huge)) options.set("min_tokens", *least);
   if (const auto priority = body.integer("priority", -1000000, 1000000)) options.set("priority", *priority);
   if (const auto ignored = body.flag("ignore_eos")) options.set("ignore_eos", *ignored ? "true" : "false");
+  if (body.flag("skip_special_tokens") == false) options.set("special_text", "true");
   read_stops(body, options);
+  read_stop_tokens(body, options);
   read_biases(body, options);
   return options;
 }
@@ -93,17 +124,6 @@ Streaming streaming_of(const Fields& body) {
     out.usage = Fields(*options, body.path("stream_options")).flag("include_usage").value_or(false);
   }
   return out;
-}
-
-void refuse(const Fields& body, std::initializer_list<Refused> fields) {
-  for (const Refused& one : fields) {
-    const Json* found = body.find(one.field);
-    if (!found || *found == Json(false) || *found == Json("none") || *found == Json{{"type", "text"}} ||
-        *found == Json::array({"text"}))
-      continue;
-    if ((found->is_array() || found->is_object() || found->is_string()) && found->empty()) continue;
-    throw HttpError(400, body.path(one.field) + ": " + one.why, "unsupported_parameter", body.path(one.field));
-  }
 }
 
 std::optional<int64_t> prompt_logprobs_of(const Fields& body, const Streaming& streaming) {

@@ -36,14 +36,6 @@ struct Form {
   std::vector<std::string> echoes;  ///< what each choice begins with; empty: nothing
 };
 
-/// What is not there yet, or ever: each is an error that names the field.
-struct Refused {
-  const char* field;
-  const char* why;
-};
-/// Of fields that are there and not false, empty, "none" or `{"type": "text"}`.
-void refuse(const Fields& body, std::initializer_list<Refused> fields);
-
 /// A request of a prompt: text, or ids.
 plait_api::Request submit_prompt(const Named& named, const Json& prompt, const std::string& path,
                                  const plait_api::Options& options);

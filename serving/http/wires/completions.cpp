@@ -1,9 +1,11 @@
 // POST /v1/completions: platform.openai.com/docs/api-reference/completions.
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "serving/http/base/failure.h"
+#include "serving/http/wires/known_fields.h"
 #include "serving/http/wires/structure.h"
 
 namespace plait::http {
@@ -100,7 +102,14 @@ class CompletionWriter : public Writer {
   void add_logprob(const plait_event& event, size_t offset, Json& to) const {
     const bool none = std::isnan(event.logprob);  // of the first token
     Json top = none ? Json() : Json::object();
-    for (int32_t i = 0; i < event.top_count; ++i) top[texts_->text(event.top_tokens[i])] = event.top_logprobs[i];
+    std::set<std::string> seen;
+    for (int32_t i = 0; i < event.top_count; ++i) {
+      // Tokens may have one text, such as U+FFFD for parts of characters; the others are told by their ids, as in vLLM.
+      std::string key = texts_->text(event.top_tokens[i]);
+      if (const auto shown = dumped(Json(key)); !seen.insert(shown).second)
+        key = "token_id:" + std::to_string(event.top_tokens[i]);
+      top[key] = event.top_logprobs[i];
+    }
     to["tokens"].push_back(texts_->text(event.token));
     to["token_logprobs"].push_back(none ? Json() : Json(event.logprob));
     to["top_logprobs"].push_back(std::move(top));
@@ -136,7 +145,7 @@ std::unique_ptr<Answer> completions(const Models& models, std::string_view text)
   const Json json = parse_body(text);
   const Fields body(json);
   const Named named = model_of(models, body);
-  refuse(body, {{"suffix", "is not supported"}});
+  check_fields(body, Wire::completions);
   const Structure structure = structure_of(text, body);
   const std::vector<const Json*> prompts = prompts_of(body.required("prompt"), "prompt");
   plait_api::Options options = sampling_options(body, named, {"max_tokens"});

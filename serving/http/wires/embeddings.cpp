@@ -4,6 +4,7 @@
 
 #include "serving/http/base/failure.h"
 #include "serving/http/wires/common.h"
+#include "serving/http/wires/known_fields.h"
 
 namespace plait::http {
 namespace {
@@ -63,6 +64,7 @@ class EmbeddingWriter : public Writer {
 std::unique_ptr<Answer> embeddings(const Models& models, std::string_view text) {
   const Json json = parse_body(text);
   const Fields body(json);
+  check_fields(body, Wire::embeddings);
   const Named named = model_of(models, body);
   const std::string form = body.text("encoding_format").value_or("float");
   if (form != "float" && form != "base64") reject("encoding_format", "is \"" + form + "\", expected float or base64");

@@ -15,6 +15,9 @@ bool has_special(const std::string& mark, const plait_api::Tokenizer& tokenizer)
 /// A terminal's part that matches the text itself.
 std::string lark_text(const std::string& text);
 
+/// Blanks between the parts of JSON, as the option json_schema has them: without a bound a model may write them without end.
+constexpr const char* json_blanks = "\\x20|\\x0D?\\x0A[\\x20\\x09]{0,20}";
+
 /// Any text.
 constexpr const char* lark_any = "/(.|\\n)*/";
 

@@ -1,5 +1,6 @@
 // POST /v1/messages and /v1/messages/count_tokens: docs.anthropic.com, "Messages".
 #include "serving/http/wires/chat.h"
+#include "serving/http/wires/known_fields.h"
 
 namespace plait::http {
 namespace {
@@ -284,11 +285,6 @@ class MessageWriter : public BlockWriter {
   Json stop_;                             ///< which of them did
 };
 
-void refuse_unsupported(const Fields& body) {
-  refuse(body, {{"mcp_servers", "is not supported: call them yourself, and give their tools in \"tools\""},
-                {"container", "is not supported"}});
-}
-
 }  // namespace
 
 std::string messages_error(const HttpError& error) {
@@ -309,7 +305,7 @@ std::string messages_error(const HttpError& error) {
 std::unique_ptr<Answer> messages(const Models& models, std::string_view text) {
   const Json json = parse_body(text);
   const Fields body(json);
-  refuse_unsupported(body);
+  check_fields(body, Wire::messages);
   body.required("max_tokens");
   const ChatBody chat_body = MessageReader(text).read();
   Chat chat = chat_of(models, chat_body);
@@ -335,7 +331,7 @@ std::unique_ptr<Answer> messages(const Models& models, std::string_view text) {
 
 std::unique_ptr<Answer> count_tokens(const Models& models, std::string_view text) {
   const Json json = parse_body(text);
-  refuse_unsupported(Fields(json));
+  check_fields(Fields(json), Wire::messages);
   const Chat chat = chat_of(models, MessageReader(text).read());
   return std::make_unique<Reply>(dumped({{"input_tokens", prompt_tokens(chat, false).size()}}));
 }

@@ -1,5 +1,6 @@
 // POST /v1/responses: platform.openai.com/docs/api-reference/responses. Nothing is kept: each call has the whole conversation.
 #include "serving/http/wires/chat.h"
+#include "serving/http/wires/known_fields.h"
 
 namespace plait::http {
 namespace {
@@ -163,7 +164,19 @@ class ResponseReader {
     out["tool_choice"] = *choice;
     if (!choice->is_object()) return;
     const std::string& type = needed_text(*choice, "type", "tool_choice");
-    if (type != "function") reject("tool_choice.type", "is \"" + type + "\", expected function");
+    if (type == "allowed_tools") {
+      OrderedJson tools = OrderedJson::array();
+      const OrderedJson* list = found(*choice, "tools");
+      if (!list || !list->is_array()) reject("tool_choice.tools", "expected a list of tools");
+      for (size_t i = 0; i < list->size(); ++i)
+        tools.push_back({{"type", "function"},
+                         {"function",
+                          {{"name", needed_text((*list)[i], "name", "tool_choice.tools[" + std::to_string(i) + "]")}}}});
+      out["tool_choice"] = {{"type", type},
+                            {"allowed_tools", {{"mode", needed_text(*choice, "mode", "tool_choice")}, {"tools", tools}}}};
+      return;
+    }
+    if (type != "function") reject("tool_choice.type", "is \"" + type + "\", expected function or allowed_tools");
     out["tool_choice"] = {{"type", "function"},
                           {"function", {{"name", needed_text(*choice, "name", "tool_choice")}}}};
   }
@@ -345,11 +358,7 @@ std::unique_ptr<Answer> responses(const Models& models, std::string_view text) {
   const Json json = parse_body(text);
   const Fields body(json);
   for (const char* flag : {"store", "background"}) body.flag(flag);
-  refuse(body, {{"store", "answers are not kept: leave it out, or false, and send the conversation with each call"},
-                {"previous_response_id", "answers are not kept: send the conversation itself in \"input\""},
-                {"conversation", "conversations are not kept: send it in \"input\""},
-                {"background", "answers are not kept, so none can be had later"},
-                {"prompt", "there are no stored prompts: send \"instructions\" and \"input\""}});
+  check_fields(body, Wire::responses);
   if (body.integer("top_logprobs", 0, 20).value_or(0) > 0)
     reject("top_logprobs", "log-probabilities are not supported here; /v1/chat/completions has them");
   if (body.text("truncation").value_or("disabled") != "disabled")

@@ -25,6 +25,8 @@ class Reader {
     if (const OrderedJson* outputs = found(body_, "structured_outputs")) {
       if (!outputs->is_object()) reject("structured_outputs", "expected an object");
       for (const Way& way : vllm_ways) take(*outputs, way, way.field, "structured_outputs.");
+      check_names(*outputs);
+      compact(*outputs);
     }
     for (const Way& way : vllm_ways) take(body_, way, std::string("guided_") + way.field, "");
     return std::move(out_);
@@ -38,6 +40,30 @@ class Reader {
 
   static std::string written(const OrderedJson& value) {
     return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  }
+
+  static void check_names(const OrderedJson& outputs) {
+    for (const auto& [name, value] : outputs.items()) {
+      bool known = name == "disable_any_whitespace" || name == "disable_fallback" || value.is_null();
+      for (const Way& way : vllm_ways) known = known || name == way.field;
+      if (!known)
+        throw HttpError(400, "structured_outputs." + name + ": is not supported", "unsupported_parameter",
+                        "structured_outputs." + name);
+    }
+  }
+
+  /// JSON without blanks, if it is asked for.
+  void compact(const OrderedJson& outputs) {
+    const OrderedJson* without = found(outputs, "disable_any_whitespace");
+    if (!without) return;
+    if (!without->is_boolean()) reject("structured_outputs.disable_any_whitespace", "expected true or false");
+    if (!without->get<bool>()) return;
+    if (out_.option == "json_object") out_ = {"json_schema", R"({"type": "object"})", out_.field};
+    if (out_.option != "json_schema") return;
+    OrderedJson schema = OrderedJson::parse(out_.value, nullptr, false);
+    if (!schema.is_object()) return;  // told where it is compiled
+    schema["x-guidance"] = {{"whitespace_flexible", false}};
+    out_.value = written(schema);
   }
 
   void set(std::string option, std::string value, std::string field) {

@@ -298,7 +298,7 @@ class TagRules {
     for (const char* place : {"$defs", "definitions"})
       if (has(root_, place)) schema[place] = root_[place];
     if (!schema.contains("x-guidance"))
-      schema["x-guidance"] = {{"whitespace_pattern", "[\\x20\\x0A\\x0D\\x09]{1,64}"}};
+      schema["x-guidance"] = {{"whitespace_pattern", json_blanks}};
     return "%json " + schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + " ";
   }
 

@@ -1,6 +1,7 @@
 #include "serving/http/wires/tools.h"
 
 #include <cctype>
+#include <set>
 
 #include "serving/http/base/failure.h"
 #include "serving/http/wires/lark.h"
@@ -10,8 +11,6 @@ namespace plait::http {
 namespace {
 
 constexpr size_t most_tools = 128;
-/// Between the parts of arguments, as the option json_schema has it: a model may otherwise write blanks without end.
-constexpr const char* blanks = "[\\x20\\x0A\\x0D\\x09]{1,64}";
 
 std::string written(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -59,6 +58,25 @@ ArgumentTypes types_of_function(const OrderedJson& function) {
   return parameters == function.end() ? ArgumentTypes() : argument_types(*parameters);
 }
 
+/// Some of the tools, of which the model may call, or has to. The others stay in the prompt, which the cache has.
+void read_allowed(const Fields& choice, Tools& out) {
+  const Fields allowed(choice.required("allowed_tools"), choice.path("allowed_tools"));
+  const std::string mode = allowed.required_text("mode");
+  if (mode != "auto" && mode != "required")
+    reject(allowed.path("mode"), "is \"" + mode + "\", expected auto or required");
+  const Json& list = allowed.required("tools");
+  if (!list.is_array() || list.empty()) reject(allowed.path("tools"), "expected a list of at least one tool");
+  std::set<std::string> names;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Fields one(list[i], allowed.path("tools") + "[" + std::to_string(i) + "]");
+    const std::string name = Fields(one.required("function"), one.path("function")).required_text("name");
+    if (out.names.count(name) == 0) reject(one.path("function.name"), "\"" + name + "\" is not one of the tools");
+    names.insert(name);
+  }
+  std::erase_if(out.names, [&](const auto& one) { return names.count(one.first) == 0; });
+  out.required = mode == "required";
+}
+
 void read_choice(const Fields& body, Tools& out) {
   const Json* choice = body.find("tool_choice");
   if (!choice) return;
@@ -67,10 +85,13 @@ void read_choice(const Fields& body, Tools& out) {
     if (word == "none") out.names.clear();
     else if (word == "required") out.required = true;
     else if (word != "auto")
-      reject("tool_choice", "is \"" + word + "\", expected none, auto, required, or a function");
+      reject("tool_choice", "is \"" + word + "\", expected none, auto, required, a function, or allowed_tools");
     return;
   }
   const Fields fields(*choice, "tool_choice");
+  const std::string type = fields.text("type").value_or("function");
+  if (type == "allowed_tools") return read_allowed(fields, out);
+  if (type != "function") reject("tool_choice.type", "is \"" + type + "\", expected function or allowed_tools");
   const std::string name = Fields(fields.required("function"), "tool_choice.function").required_text("name");
   if (out.names.count(name) == 0) reject("tool_choice.function.name", "\"" + name + "\" is not one of the tools");
   std::erase_if(out.names, [&](const auto& one) { return one.first != name; });
@@ -124,6 +145,20 @@ bool is_bound(const OrderedJson& function, const Tools& tools) {
   return tools.required || (strict != function.end() && strict->is_boolean() && strict->get<bool>());
 }
 
+/// What arguments are bound by. A function without parameters has none.
+OrderedJson schema_of(const OrderedJson& function, const Tools& tools) {
+  const auto parameters = function.find("parameters");
+  const bool given = parameters != function.end() && parameters->is_object();
+  OrderedJson schema = given ? *parameters : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
+  if (!is_bound(function, tools)) return {{"type", "object"}};
+  if (!schema.contains("type")) schema["type"] = "object";
+  const auto properties = schema.find("properties");
+  const bool none = properties != schema.end() && properties->is_object() && properties->empty();
+  if (none && !schema.contains("additionalProperties") && !schema.contains("patternProperties"))
+    schema["additionalProperties"] = false;
+  return schema;
+}
+
 /// Rules of a call from its name on: `call`.
 std::string rules_of_calls(const OrderedJson& list, const Tools& tools, const plait_api::Tokenizer& tokenizer) {
   std::string calls, rules;
@@ -131,11 +166,8 @@ std::string rules_of_calls(const OrderedJson& list, const Tools& tools, const pl
     const OrderedJson& function = list[i].at("function");
     const auto name = function.at("name").get<std::string>();
     if (tools.names.count(name) == 0) continue;
-    OrderedJson schema = {{"type", "object"}};
-    const bool given = function.contains("parameters") && function["parameters"].is_object();
-    if (given && is_bound(function, tools)) schema = function["parameters"];
-    if (!schema.contains("type")) schema["type"] = "object";
-    if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", blanks}};
+    OrderedJson schema = schema_of(function, tools);
+    if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", json_blanks}};
     const std::string rule = "call_" + std::to_string(i);
     calls += (calls.empty() ? "" : " | ") + rule;
     rules += rule + ": " + lark_text(name) + " " + lark_with_ids(tools.format.between, tokenizer);
@@ -216,11 +248,61 @@ std::string start_of_free_text(const Tools& tools, const plait_api::Tokenizer& t
          thought.rules + main;
 }
 
+/// The rule `answer`: text that the structure bounds. Calls that are bare objects are other values of the same JSON, since a lexer
+/// could not tell where they part.
+std::string rules_of_answer(const Structure& structure, const OrderedJson& list, const Tools& tools) {
+  const auto json = [&](OrderedJson schema) {
+    if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", json_blanks}};
+    if (tools.format.lead().empty()) {
+      OrderedJson either = OrderedJson::array();
+      const OrderedJson guidance = schema["x-guidance"];
+      schema.erase("x-guidance");
+      OrderedJson definitions;
+      for (const char* place : {"$defs", "definitions"})
+        if (schema.contains(place)) definitions[place] = schema[place];
+      either.push_back(std::move(schema));
+      for (const OrderedJson& tool : list) {
+        const OrderedJson& function = tool.at("function");
+        if (tools.names.count(function.at("name").get<std::string>()) == 0) continue;
+        either.push_back({{"type", "object"},
+                          {"properties",
+                           {{tools.format.name_key(), {{"const", function.at("name")}}},
+                            {tools.format.arguments_key(), schema_of(function, tools)}}},
+                          {"required", {tools.format.name_key(), tools.format.arguments_key()}},
+                          {"additionalProperties", false}});
+      }
+      schema = {{"anyOf", std::move(either)}, {"x-guidance", guidance}};
+      if (!definitions.is_null()) schema.update(definitions);
+    }
+    return "answer: %json " + written(schema) + "\n";
+  };
+  if (structure.option == "json_object") return json({{"type", "object"}});
+  OrderedJson schema = OrderedJson::parse(structure.value, nullptr, false);
+  if (!schema.is_object()) reject(structure.field, "expected a JSON schema");
+  return json(std::move(schema));
+}
+
+/// Text that the structure bounds, or calls, after a thought or without one.
+std::string start_of_bound_text(const Structure& structure, const OrderedJson& list, const Tools& tools,
+                                const plait_api::Tokenizer& tokenizer, const std::string& calls) {
+  const ToolFormat& format = tools.format;
+  std::string out = "main: answer";
+  if (!format.lead().empty()) out += " | " + lark_with_ids(format.begin, tokenizer) + calls;
+  out += "\n" + rules_of_answer(structure, list, tools);
+  if (!tools.thinking) return "start: main\n" + out;
+  const Until thought = until("THOUGHT", format.think_end, tokenizer);
+  return "start: " + thought.use + "AFTER? main\nAFTER: /[ \\n\\r\\t]{1,64}/\n" + thought.rules + out;
+}
+
 }  // namespace
 
 Structure structure_of_calls(std::string_view text, const Tools& tools, const Named& named, Structure structure) {
-  if (!tools.required && (!tools.strict || !structure.field.empty())) return structure;
-  if (!structure.field.empty()) reject(structure.field, "bounds the answer, as tool_choice does: give one of them");
+  if (tools.names.empty()) return structure;
+  // OpenAI's field bounds the text, and no calls: with required ones there is no text. vLLM's bound all that is written.
+  const bool of_text = structure.field.starts_with("response_format");
+  const bool of_all = !structure.field.empty() && !of_text;
+  if (of_all && tools.required) reject(structure.field, "bounds the answer, as tool_choice does: give one of them");
+  if (of_all || (!tools.required && !tools.strict && !of_text)) return structure;
   const plait_api::Tokenizer tokenizer = named.served->tokenizer();
   const auto list = OrderedJson::parse(text.begin(), text.end()).at("tools");
   const ToolFormat& format = tools.format;
@@ -228,6 +310,11 @@ Structure structure_of_calls(std::string_view text, const Tools& tools, const Na
   if (format.many() && tools.parallel) calls += "( " + lark_with_ids(format.next, tokenizer) + "call )* ";
   calls += lark_with_ids(format.end, tokenizer);
   std::string start;
+  if (!tools.required && of_text) {
+    start = start_of_bound_text(structure, list, tools, tokenizer, calls);
+    const bool rules = !tools.format.lead().empty();
+    return {"grammar", start + (rules ? rules_of_calls(list, tools, tokenizer) : ""), structure.field};
+  }
   if (!tools.required) {
     start = start_of_free_text(tools, tokenizer, calls);
     if (start.empty()) return structure;

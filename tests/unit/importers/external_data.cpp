@@ -28,6 +28,8 @@ TEST(ExternalData, OffsetAndLength) {
   Items odd{{"location", "w.bin"}, {"offset", "3"}, {"length", "8"}};
   EXPECT_EQ(first_bytes(with_external(odd).import(sixteen_bytes())), "3456789a") << "offsets need no alignment";
   EXPECT_EQ(first_bytes(with_external({{"location", "w.bin"}, {"offset", "8"}}).import(sixteen_bytes())), "89abcdef");
+  EXPECT_EQ(first_bytes(with_external({{"location", "w.bin"}, {"offset", "4"}}).import(sixteen_bytes())), "456789ab")
+      << "as long as the tensor, as in ONNX Runtime";
   EXPECT_EQ(first_bytes(with_external({{"location", "w.bin"}, {"checksum", "x"}, {"basepath", "/etc"}}, {4})
                             .import(sixteen_bytes())), "0123456789abcdef") << "other keys change nothing";
 }
@@ -80,6 +82,7 @@ TEST(ExternalData, RangesAreChecked) {
            Row{{{"length", "7"}}, "needs 8 bytes"},
            Row{{{"length", "9"}}, "needs 8 bytes"},
            Row{{}, "needs 8 bytes"},
+           Row{{{"offset", "9"}}, "runs past its end"},
            Row{{{"offset", "8"}, {"offset", "0"}}, "twice"},
        }) {
     Items items = row.items;

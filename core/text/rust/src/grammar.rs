@@ -65,8 +65,9 @@ pub fn keep_panics_quiet() {
 const MOST_TEXT: usize = 256 << 10;
 const COMPILING: Budget = Budget { bytes: 256 << 20, milliseconds: 2_000, cancels: None };
 const STEPPING: Budget = Budget { bytes: 64 << 20, milliseconds: 1_000, cancels: None };
-/// One run of blanks between the parts of a JSON text: without a bound, a model that likes them never comes to an end.
-const BLANKS: &str = r"[\x20\x0A\x0D\x09]{1,64}";
+/// Between the parts of a JSON text, at most once: a space, or a line break and an indentation. Without a bound, a model that likes blanks
+/// never comes to an end.
+const BLANKS: &str = r"\x20|\x0D?\x0A[\x20\x09]{0,20}";
 
 /// Immutable, and shared by all outputs that follow it.
 pub struct Grammar {
@@ -263,7 +264,12 @@ fn grammar_of_schema(schema: &Value) -> TopLevelGrammar {
     let mut schema = schema.clone();
     drop_unknown_formats(&mut schema);
     if let Value::Object(fields) = &mut schema {
-        fields.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": BLANKS }));
+        let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
+        if let Value::Object(options) = options {
+            if options.get("whitespace_flexible") != Some(&json!(false)) {
+                options.entry("whitespace_pattern").or_insert(json!(BLANKS));
+            }
+        }
     } else {
         schema = json!({ "allOf": [schema], "x-guidance": { "whitespace_pattern": BLANKS } });
     }

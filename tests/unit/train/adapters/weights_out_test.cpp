@@ -196,10 +196,12 @@ TEST_F(Adapters, FilesThatAreNoneAreRefused) {
   refused(Code::unsupported, "another kind");
   changed("\"r\": 4", "\"use_dora\": true, \"r\": 4");
   refused(Code::unsupported, "another kind");
-  changed("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": 8}");
-  refused(Code::unsupported, "alpha_pattern");
   changed("\"rank_pattern\": {}", "\"rank_pattern\": {\"layers.0.self_attn.q_proj\": 8}");
-  refused(Code::unsupported, "factor of its own");
+  refused(Code::unsupported, "its rank 8");
+  changed("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"(\": 8}");
+  refused(Code::unsupported, "regular expression");
+  changed("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": \"8\"}");
+  refused(Code::bad_model, "alpha_pattern");
   for (const char* rank : {"0", "-1", "1e300", "\"4\""}) {
     changed("\"r\": 4", std::string("\"r\": ") + rank);
     refused(Code::bad_model, "r");
@@ -213,6 +215,46 @@ TEST_F(Adapters, FilesThatAreNoneAreRefused) {
   refused(Code::bad_model, "adapter_model.safetensors");
   std::filesystem::remove(folder_.path("adapter_model.safetensors"));
   refused(Code::not_found, "adapter_model.safetensors");
+}
+
+/// Keys of alpha_pattern and rank_pattern are what PEFT 0.21 makes of them: re.match(rf"(.*\.)?({key})$", module), the first in the file's
+/// order; with "^" from the name's beginning. A factor of its own is part of B.
+TEST_F(Adapters, PatternsAreRegularExpressions) {
+  TrainingEngine engine = this->engine(4);
+  save_adapter(engine, folder_.path());
+  SafeTensors file = SafeTensors::open(folder_.path("adapter_model.safetensors"));
+  std::vector<Tensor> kept;
+  std::vector<NamedTensor> named;
+  for (const auto& [name, entry] : file.entries()) {
+    Tensor values(DType::f32, entry.shape);
+    std::fill_n(reinterpret_cast<float*>(values.data()), values.elements(), 1.0F);
+    kept.push_back(std::move(values));
+    named.push_back({name, kept.back().view()});
+  }
+  write_safetensors(folder_.path("adapter_model.safetensors"), named);
+  const std::string config = bytes_of(folder_.path("adapter_config.json"));
+  const auto factor = [&](const std::string& pattern, const std::string& module) {
+    std::string out = config;
+    const std::string from = "\"alpha_pattern\": {}";
+    out.replace(out.find(from), from.size(), cat("\"alpha_pattern\": {", pattern, "}"));
+    folder_.write("adapter_config.json", out);
+    const AdapterWeights adapter = read_adapter(folder_.path());
+    return *adapter.modules.at(module).b.as<float>() * adapter.alpha / 16;
+  };
+  const std::string q = "model.layers.0.self_attn.q_proj", up = "model.layers.1.mlp.up_proj";
+  for (const auto& [pattern, of_q, of_up] :
+       {std::tuple{R"("q_proj": 8)", 0.5, 1.0}, {R"("proj": 8)", 1, 1}, {R"(".*proj": 8)", 0.5, 0.5},
+        {R"("layers\\.[0-9]+\\.self_attn.(q|k)_proj": 8)", 0.5, 1}, {R"("up_proj|q_proj": 48)", 3, 3},
+        {R"("self_attn": 8)", 1, 1}, {R"("^model.layers.0": 8)", 0.5, 1}, {R"("^layers.0": 8)", 1, 1},
+        {R"("\\w+_proj": 32, "q_proj": 8)", 2, 2}, {R"("q_proj": 8, "\\w+_proj": 32)", 0.5, 2}}) {
+    EXPECT_EQ(factor(pattern, q), of_q) << pattern;
+    EXPECT_EQ(factor(pattern, up), of_up) << pattern;
+  }
+  // What is no number is refused wherever adapters are read.
+  folder_.write("adapter_config.json", config);
+  *reinterpret_cast<float*>(kept.front().data()) = std::nanf("");
+  write_safetensors(folder_.path("adapter_model.safetensors"), named);
+  expect_error([&] { read_adapter(folder_.path()); }, Code::numeric, "NaN", folder_.path());
 }
 
 TEST_F(Adapters, OfATableThatIsTheHeadTooAreNotMerged) {
