@@ -301,6 +301,32 @@ class Schemas(WithServer):
                                     structured_outputs={**fields, "disable_any_whitespace": True})[0]["message"]["content"]
                 self.assertIsNone(blanks.search(re.sub(r'"(\\\\.|[^"\\\\])*"?', "", compact)), compact)
 
+    def test_bounds_of_64_bits_and_of_floats(self):
+        """Answers stay within them; what cannot be followed is an error."""
+        server = self.serve(PLAIN)
+        most, single, double = 2 ** 63, 3.4028234663852886e38, 1.7976931348623157e308
+        parameters = {"type": "object", "properties": {"x": {"type": "integer", "minimum": -most, "maximum": most - 1}}, "required": ["x"]}
+        tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+        for bounds in ({"type": "integer", "minimum": -most, "maximum": most - 1}, {"type": "integer", "minimum": -most},
+                       {"type": "integer", "exclusiveMinimum": -most, "exclusiveMaximum": most}, {"type": "integer", "minimum": -1e300},
+                       {"type": "integer", "minimum": 0, "maximum": 2 ** 64 - 1}, {"type": ["integer", "null"], "maximum": 1e20},
+                       {"type": "number", "minimum": -single, "maximum": single}, {"type": "number", "minimum": -double, "maximum": double},
+                       {"type": "number", "exclusiveMinimum": 0, "maximum": single}, {"type": "number", "minimum": 5e-324, "maximum": 1},
+                       {"type": "number", "minimum": 1.1754943508222875e-38}, {"type": "number", "maximum": -1e-40}):
+            for seed in range(3):
+                body = {"model": MODEL, "prompt": "a", "max_tokens": 100, "temperature": 1, "seed": seed,
+                        "structured_outputs": {"json": bounds}}
+                choice = server.post(TEXT, body)["choices"][0]
+                if choice["finish_reason"] == "stop":
+                    jsonschema.validate(json.loads(choice["text"]), bounds)
+        for bounds in ({"type": "integer", "minimum": -most, "maximum": -most}, {"type": "integer", "minimum": 1e19},
+                       {"type": "number", "minimum": 1e300}):
+            body = {"model": MODEL, "prompt": "a", "max_tokens": 100, "structured_outputs": {"json": bounds}}
+            self.assertIn("beyond", server.post(TEXT, body, 400)["error"]["message"])
+        answer = self.chat(server, tools=tools, tool_choice="required", temperature=1, seed=1)[0]
+        if answer["finish_reason"] == "tool_calls":
+            jsonschema.validate(json.loads(answer["message"]["tool_calls"][0]["function"]["arguments"]), parameters)
+
     def test_bad_schemas_are_told_with_their_place(self):
         server = self.serve(PLAIN)
         schema = "response_format.json_schema.schema"

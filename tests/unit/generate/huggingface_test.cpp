@@ -128,7 +128,7 @@ class HuggingFaceFields : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(HuggingFaceFields, AreTransformers) {
-  const auto rows = nlohmann::json::parse(std::ifstream(PLAIT_FIXTURES "/huggingface/fields.json")).at(GetParam());
+  const auto rows = nlohmann::json::parse(std::ifstream(PLAIT_FIXTURES "/huggingface_fields/fields.json")).at(GetParam());
   const auto usual = golden_.at("logits").get<std::vector<float>>();
   int refused_alone = 0;
   for (const nlohmann::json& row : rows) {

@@ -14,7 +14,7 @@ use serde_json::{json, Value};
 use crate::budget::{self, Budget};
 use crate::deep_stack;
 use crate::error::{Code, Result, TextError};
-use crate::schema_place::{drop_unknown_formats, first_line, place_of};
+use crate::schema_place::{first_line, place_of, prepare};
 use crate::tokenizer::TextTokenizer;
 
 /// How a grammar is written. The numbers are those of `plait::GrammarKind`.
@@ -123,7 +123,7 @@ impl Constraint {
         let grammar = match kind {
             Kind::JsonSchema => return Self::of_schema(tokenizer, text),
             Kind::Regex => TopLevelGrammar::from_regex(text),
-            Kind::Lark => TopLevelGrammar::from_lark(text.to_string()),
+            Kind::Lark => TopLevelGrammar::from_lark(prepared_lark(text).map_err(|error| refused(kind, "", &error))?),
             Kind::Choices => TopLevelGrammar::from_lark(lark_of_choices(text)?),
         };
         match matcher_of(tokenizer, grammar)? {
@@ -139,10 +139,14 @@ impl Constraint {
         if !schema.is_object() && !schema.is_boolean() {
             return Err(TextError::invalid(format!("{} is neither an object nor true", kind.name()), ""));
         }
-        match matcher_of(tokenizer, grammar_of_schema(&schema))? {
+        let compiled = |part: &Value| match grammar_of_schema(part) {
+            Ok(grammar) => matcher_of(tokenizer, grammar),
+            Err(error) => Ok(Err(error)),
+        };
+        match compiled(&schema)? {
             Ok(matcher) => Ok(Self { tokenizer: Arc::clone(tokenizer), matcher, next: Next::Unknown }),
             Err(error) => {
-                let error_of = |part: Value| matcher_of(tokenizer, grammar_of_schema(&part)).ok()?.err();
+                let error_of = |part: Value| compiled(&part).ok()?.err();
                 Err(refused(kind, &place_of(&schema, &error, error_of), &error))
             }
         }
@@ -260,9 +264,32 @@ fn matcher_of(
     })
 }
 
-fn grammar_of_schema(schema: &Value) -> TopLevelGrammar {
+/// The schemas within it prepared, too.
+fn prepared_lark(text: &str) -> std::result::Result<String, String> {
+    const MARK: &str = "%json";
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(MARK) {
+        let (before, after) = rest.split_at(at + MARK.len());
+        out.push_str(before);
+        let mut values = serde_json::Deserializer::from_str(after).into_iter::<Value>();
+        rest = match values.next() {
+            Some(Ok(mut schema)) => {
+                prepare(&mut schema)?;
+                out.push(' ');
+                out.push_str(&schema.to_string());
+                &after[values.byte_offset()..]
+            }
+            _ => after,
+        };
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// An error is one of a bound.
+fn grammar_of_schema(schema: &Value) -> std::result::Result<TopLevelGrammar, String> {
     let mut schema = schema.clone();
-    drop_unknown_formats(&mut schema);
+    prepare(&mut schema)?;
     if let Value::Object(fields) = &mut schema {
         let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
         if let Value::Object(options) = options {
@@ -273,7 +300,7 @@ fn grammar_of_schema(schema: &Value) -> TopLevelGrammar {
     } else {
         schema = json!({ "allOf": [schema], "x-guidance": { "whitespace_pattern": BLANKS } });
     }
-    TopLevelGrammar::from_grammar(GrammarWithLexer::from_json_schema(schema))
+    Ok(TopLevelGrammar::from_grammar(GrammarWithLexer::from_json_schema(schema)))
 }
 
 fn lark_of_choices(text: &str) -> Result<String> {

@@ -33,6 +33,8 @@ mod patterns;
 mod pieces;
 mod python_json;
 #[cfg(feature = "grammars")]
+mod schema_numbers;
+#[cfg(feature = "grammars")]
 mod schema_place;
 mod stream;
 mod token_bytes;

@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::schema_numbers::draw_in;
+
 /// Keywords whose value is a schema, a list of schemas, or schemas by name.
 const ONE: [&str; 12] = [
     "items",
@@ -84,20 +86,23 @@ const FORMATS: [&str; 19] = [
     "regex",
 ];
 
-/// Takes out formats that are not JSON Schema's: they are remarks (section 7.2.3), as "int32" of OpenAPI.
-pub fn drop_unknown_formats(schema: &mut Value) {
-    let Value::Object(fields) = schema else { return };
+/// What the compiler of grammars can read: without formats that are not JSON Schema's, which are remarks (section 7.2.3), as "int32" of
+/// OpenAPI; with bounds of numbers that are not too far.
+pub fn prepare(schema: &mut Value) -> Result<(), String> {
+    let Value::Object(fields) = schema else { return Ok(()) };
+    draw_in(fields)?;
     if fields.get("format").and_then(Value::as_str).is_some_and(|name| !FORMATS.contains(&name)) {
         fields.shift_remove("format");
     }
     for (key, value) in fields {
         match value {
-            Value::Array(list) if LISTS.contains(&key.as_str()) => list.iter_mut().for_each(drop_unknown_formats),
-            Value::Object(named) if NAMED.contains(&key.as_str()) => named.values_mut().for_each(drop_unknown_formats),
-            Value::Object(_) if ONE.contains(&key.as_str()) => drop_unknown_formats(value),
+            Value::Array(list) if LISTS.contains(&key.as_str()) => list.iter_mut().try_for_each(prepare)?,
+            Value::Object(named) if NAMED.contains(&key.as_str()) => named.values_mut().try_for_each(prepare)?,
+            Value::Object(_) if ONE.contains(&key.as_str()) => prepare(value)?,
             _ => {}
         }
     }
+    Ok(())
 }
 
 pub fn first_line(error: &str) -> &str {
