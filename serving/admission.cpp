@@ -25,8 +25,8 @@ void Admission::add(Job job) {
     refuse(cat("the request would wait for about ", wait, " s, and for its prompt ", own, " s: longer than ", most,
                " s"),
            "queue_wait_ms");
-  tokens_ += prompt;
   jobs_.push_back(std::move(job));
+  tokens_ += prompt;
 }
 
 std::vector<Job> Admission::candidates(size_t most) const {
@@ -90,9 +90,12 @@ double Admission::expected_wait(int32_t priority, int64_t samples) const {
   return std::max(0.0, forecast_.wait(running_, ahead, samples, options_.running) - since.count());
 }
 
-std::deque<Job> Admission::take_all() {
-  tokens_ = 0;
-  return std::exchange(jobs_, {});
+Job Admission::take_one() {
+  if (jobs_.empty()) return nullptr;
+  const Job out = std::move(jobs_.front());
+  jobs_.pop_front();
+  tokens_ -= static_cast<int64_t>(out->prompt.size());
+  return out;
 }
 
 }  // namespace plait

@@ -43,7 +43,8 @@ class Admission {
       return erased;
     });
   }
-  std::deque<Job> take_all();
+  /// Takes out any; null: there is none.
+  Job take_one();
 
  private:
   bool must_be_next(const Job& job) const { return job->overtaken >= options_.overtakes; }

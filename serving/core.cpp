@@ -10,15 +10,12 @@
 #include <iterator>
 
 #include "core/base/text.h"
+#include "core/comm/report.h"
 #include "serving/token_output.h"
 
 namespace plait {
 
 using Phase = Sample::Phase;
-
-static double seconds_since(EngineThread::Clock::time_point start) {
-  return std::chrono::duration<double>(EngineThread::Clock::now() - start).count();
-}
 
 SchedulerCore::SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options)
     : engine_(std::move(engine)),
@@ -101,6 +98,7 @@ void SchedulerCore::watch(std::span<const StepEntry> entries) {
 
 EngineThread::Clock::time_point SchedulerCore::next_due() {
   Clock::time_point due = EngineThread::never;
+  if (failures_) return EngineThread::now;
   for (const Job& job : running_) {
     if (job->finished) return EngineThread::now;  // finished in the last step: its memory may admit another
     due = std::min(due, job->deadline);
@@ -117,7 +115,9 @@ EngineThread::Clock::time_point SchedulerCore::next_due() {
   return due;
 }
 
-void SchedulerCore::iterate() {
+/// What fails outside of a step, and of what is done for one request, has changed nothing: it is tried again, and only then all end.
+void SchedulerCore::iterate() noexcept {
+  constexpr int most_failures = 3;
   try {
     look_for_tokenizer();
     retire_finished();
@@ -128,27 +128,31 @@ void SchedulerCore::iterate() {
     execute(std::move(entries));
     if (idle || is_full()) finish_step();
     publish_stats();
-  } catch (const std::exception& error) {  // must not end the host's process
-    const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-    const Error why(memory ? Code::out_of_memory : Code::internal, cat("the step failed: ", error.what()));
-    for (const Job& job : running_) job->end(why);
+    failures_ = 0;
+  } catch (...) {  // must not end the host's process
+    if (++failures_ < most_failures) return;
+    end_all(current_error());
+    failures_ = 0;
   }
 }
 
-void SchedulerCore::finish() {
+/// Those that run and those that wait.
+void SchedulerCore::end_all(const Error& why) noexcept {
+  for (const Job& job : running_) job->end(why);
+  const auto next = [&] {
+    std::lock_guard lock(mutex_);
+    return queue_.take_one();
+  };
+  while (const Job job = next()) job->end(why);
+}
+
+void SchedulerCore::finish() noexcept {
   while (!in_flight_.empty()) try {
       finish_step();
-    } catch (const std::exception&) {  // its requests end below
+    } catch (...) {  // its requests end below
     }
-  const Error closed(Code::closed, "the generator was closed");
-  std::deque<Job> left;
-  {
-    std::lock_guard lock(mutex_);
-    left = queue_.take_all();
-  }
-  left.insert(left.end(), running_.begin(), running_.end());
+  end_all(closed_);
   running_.clear();
-  for (const Job& job : left) job->end(closed);
 }
 
 /// Ends requests that are cancelled or past their deadline, and releases those that finished in the last step.
@@ -165,30 +169,34 @@ void SchedulerCore::retire_finished() {
                                        static_cast<int64_t>(job->options.deadline.count()), " ms is over")));
     return true;
   };
-  // A job may own the last reference to a conversation, whose destructor locks: release it without `mutex_`.
+  // First all that may fail, then what moves jobs, so that none is lost between the two.
   std::vector<Job> over;
-  const auto take = [&](const Job& job) {
-    if (job->in_flight()) {
-      job->ending = job->ending || job->finished || job->cancelled || now >= job->deadline;
-      return false;
-    }
-    if (!is_over(job)) return false;
+  const auto take = [&](const Job& job) noexcept {
+    if (job->in_flight() || !job->finished || !job->is_announced()) return false;
     over.push_back(job);
     return true;
   };
-  const auto waited = [&](const Job& job) {
-    if (now >= job->queue_deadline && !job->finished && !job->cancelled && now < job->deadline)
-      job->fail(Error(Code::overloaded,
-                      cat("the request did not start within ", job->options.queue_deadline.count(), " ms"),
-                      "try again later, or raise the option queue_deadline_ms"));
-    return take(job);
-  };
   {
     std::lock_guard lock(mutex_);
-    queue_.erase_if(waited);
+    over.reserve(queue_.jobs().size() + running_.size());
+    for (const Job& job : queue_.jobs()) {
+      if (now >= job->queue_deadline && !job->finished && !job->cancelled && now < job->deadline)
+        job->fail(Error(Code::overloaded,
+                        cat("the request did not start within ", job->options.queue_deadline.count(), " ms"),
+                        "try again later, or raise the option queue_deadline_ms"));
+      is_over(job);
+    }
+    queue_.erase_if(take);
   }
   const size_t never_ran = over.size();
+  for (const Job& job : running_) {
+    if (job->in_flight()) job->ending = job->ending || job->finished || job->cancelled || now >= job->deadline;
+    else is_over(job);
+  }
   std::erase_if(running_, take);
+  // A job may own the last reference to a conversation, whose destructor locks: released without `mutex_`.
+  for (const Job& job : over) job->release();
+  finished_ += static_cast<int64_t>(over.size());
   for (size_t i = never_ran; i < over.size(); ++i) {
     int64_t tokens = 0, longest = 0;
     for (const Sample& sample : over[i]->samples) {
@@ -200,95 +208,12 @@ void SchedulerCore::retire_finished() {
     double since_first;
     {
       std::lock_guard own(over[i]->mutex);
-      since_first = seconds_since(over[i]->submitted) - over[i]->usage.first_token_s;
+      since_first = EngineThread::seconds_since(over[i]->submitted) - over[i]->usage.first_token_s;
     }
     std::lock_guard lock(mutex_);
     queue_.ended(over[i], longest, since_first);
   }
-  for (const Job& job : over) job->release();
-  finished_ += static_cast<int64_t>(over.size());
   if (!over.empty()) publish_stats();  // before the next step: what they held is free
-}
-
-/// Once the tokenizer has loaded, samples that started without it get their text.
-void SchedulerCore::look_for_tokenizer() {
-  if (!text_coming_ || tokenizer_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
-  text_coming_ = false;
-  try {
-    text_ = tokenizer_.get();
-  } catch (const std::exception&) {
-    // The loader logs the error and callers that wait for the tokenizer get it; here tokens have no text.
-  }
-  for (const Job& job : running_) {
-    if (job->finished || job->options.kind != RequestOptions::Kind::generate) continue;
-    for (Sample& sample : job->samples) {
-      if (sample.phase == Phase::done) continue;
-      if (text_) catch_up_text(*job, sample, *text_);  // emitted with the sample's next event
-      if (sample.phase != Phase::text) continue;
-      Event last;
-      last.text = std::move(sample.held_text);
-      end_sample(job, sample, sample.ending, std::move(last));
-    }
-  }
-}
-
-void SchedulerCore::admit() {
-  constexpr size_t tried = 8;  // each opens a sequence, which looks its prompt up in the cache
-  for (bool started = true; started;) {
-    int64_t samples = 0;
-    for (const Job& job : running_) {
-      const bool computes = !std::all_of(job->samples.begin(), job->samples.end(), std::mem_fn(&Sample::ended));
-      if (computes) samples += job->options.samples;
-    }
-    std::vector<Job> candidates;
-    {
-      std::lock_guard lock(mutex_);
-      if (samples < options_.running) candidates = queue_.candidates(tried);
-    }
-    started = false;
-    for (const Job& job : candidates) {
-      if (samples > 0 && samples + job->options.samples > options_.running) continue;
-      if (!start(job)) continue;
-      started = true;
-      std::lock_guard lock(mutex_);
-      queue_.started(job);
-      break;
-    }
-  }
-  std::lock_guard lock(mutex_);
-  queue_.set_running(running_, goal_.prompt_token());
-}
-
-/// False if it does not fit yet.
-bool SchedulerCore::start(const Job& job) {
-  if (numbers_->take_wrapped()) engine_->forget_pages();
-  if (job->samples.empty()) job->samples.resize(static_cast<size_t>(job->options.samples));
-  job->samples[0].order = ++admissions_;
-  if (!builder_.start(job, job->samples[0], running_)) return false;
-  start_masks(job);
-  for (Sample& sample : job->samples)
-    if (text_ && job->options.kind == RequestOptions::Kind::generate) start_text(*job, sample, *text_);
-  {
-    std::lock_guard lock(job->mutex);
-    job->usage.queued_s = seconds_since(job->submitted);
-    job->usage.cached_tokens = job->samples[0].sequence->length();
-  }
-  histograms_.request_prompt_tokens.add(static_cast<double>(job->prompt.size()));
-  histograms_.request_cached_tokens.add(static_cast<double>(job->samples[0].sequence->length()));
-  running_.push_back(job);
-  return true;
-}
-
-/// Each sample's state in the grammar. The first mask is known.
-void SchedulerCore::start_masks(const Job& job) {
-  if (!job->options.grammar) return;
-  for (Sample& sample : job->samples) {
-    try {
-      sample.mask = std::make_shared<MaskState>(job->options.grammar->start());
-    } catch (const Error& error) {
-      return job->end(error);
-    }
-  }
 }
 
 /// Host sampling: takes the tokens that hosts pushed.
@@ -313,8 +238,8 @@ void SchedulerCore::take_pushed_tokens() {
       chosen.id = token;
       try {
         accept(job, sample, std::move(chosen));
-      } catch (const Error& error) {  // the grammar does not allow it
-        job->end(error);
+      } catch (...) {  // the grammar does not allow it
+        job->end(current_error());
         break;
       }
     }
@@ -346,29 +271,37 @@ void SchedulerCore::execute(std::vector<StepEntry> entries) {
 
 void SchedulerCore::begin_step(std::vector<StepEntry> entries) {
   if (is_full()) finish_step();
-  StepInFlight& step = in_flight_.emplace_back();
+  StepInFlight step;
   step.entries = std::move(entries);
   step.start = Clock::now();
   step.decodes = std::count_if(step.entries.begin(), step.entries.end(),
                                [](const StepEntry& entry) { return entry.tokens.size() == 1; });
   step.prompt_tokens = -step.decodes;
   for (const StepEntry& entry : step.entries) step.prompt_tokens += static_cast<int64_t>(entry.tokens.size());
-  for (const StepEntry& entry : step.entries)
-    step.feeds.push_back({.sequence = entry.sample->sequence.get(),
-                          .tokens = entry.tokens,
-                          .rows = entry.rows,
-                          .given = entry.job->given});
-  step.choices = leave_choices(step.entries, step.feeds);
+  const auto run = [&] {
+    for (const StepEntry& entry : step.entries)
+      step.feeds.push_back({.sequence = entry.sample->sequence.get(),
+                            .tokens = entry.tokens,
+                            .rows = entry.rows,
+                            .given = entry.job->given});
+    step.choices = leave_choices(step.entries, step.feeds);
+    in_flight_.emplace_back();  // its place: the engine keeps what has begun, and so must this
+    try {
+      watch(step.entries);
+      const std::shared_ptr<void> at_end(nullptr, [this](void*) { watch({}); });
+      engine_->begin(step.feeds, step.entries[0].job->options.kind == RequestOptions::Kind::embed);
+    } catch (...) {
+      in_flight_.pop_back();
+      throw;
+    }
+  };
   try {
-    watch(step.entries);
-    const std::shared_ptr<void> at_end(nullptr, [this](void*) { watch({}); });
-    engine_->begin(step.feeds, step.entries[0].job->options.kind == RequestOptions::Kind::embed);
-  } catch (const Error& error) {
-    std::vector<StepEntry> failed = std::move(step.entries);
-    in_flight_.pop_back();
-    return after_failure(std::move(failed), error);
+    run();
+  } catch (...) {
+    return after_failure(std::move(step.entries), current_error());
   }
   for (StepEntry& entry : step.entries) entry.sample->in_flight = true;
+  in_flight_.back() = std::move(step);
 }
 
 /// Ends the oldest step in flight, if there is one.
@@ -376,17 +309,25 @@ void SchedulerCore::finish_step() {
   if (in_flight_.empty()) return;
   StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
-  const std::shared_ptr<void> at_end(nullptr, [&](void*) {
-    for (StepEntry& entry : step.entries)
-      if (entry.job->finished) entry.sample->sequence.reset();
-  });
   for (StepEntry& entry : step.entries) entry.sample->in_flight = false;
   try {
     engine_->finish();
-  } catch (const Error& error) {
-    return after_failure(step.entries, error);
+  } catch (...) {
+    return after_failure(std::move(step.entries), current_error());
   }
-  const double seconds = seconds_since(step.start);
+  try {
+    take_step(step);
+  } catch (...) {  // the sequences have the tokens, and what follows them was not chosen
+    const Error why = current_error();
+    for (StepEntry& entry : step.entries) entry.job->end(why);
+  }
+  for (StepEntry& entry : step.entries)
+    if (entry.job->finished) entry.sample->sequence.reset();
+}
+
+/// What has become of a step that is done.
+void SchedulerCore::take_step(StepInFlight& step) {
+  const double seconds = EngineThread::seconds_since(step.start);
   ++steps_;
   step_s_ += seconds;
   histograms_.add_step(step.feeds, seconds);
@@ -400,8 +341,8 @@ void SchedulerCore::finish_step() {
     }
     try {
       take_results(entry, step.feeds[i], draws);
-    } catch (const Error& error) {
-      entry.job->end(error);
+    } catch (...) {
+      entry.job->end(current_error());
     }
   }
   accept_draws(draws);
@@ -411,14 +352,14 @@ void SchedulerCore::accept_draws(std::vector<Draw>& draws) {
   if (draws.empty()) return;
   const Clock::time_point start = Clock::now();
   make_draws(draws, engine_->threads());
-  sampling_s_ += seconds_since(start);
+  sampling_s_ += EngineThread::seconds_since(start);
   for (Draw& draw : draws) {
     if (draw.job->finished) continue;
     try {
       if (draw.error) throw Error(*draw.error);
       accept(draw.job, *draw.sample, std::move(draw.token));
-    } catch (const Error& error) {
-      draw.job->end(error);
+    } catch (...) {
+      draw.job->end(current_error());
     }
   }
 }
@@ -489,7 +430,7 @@ void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed, bool shar
   const RequestOptions& options = job->options;
   {
     std::lock_guard lock(job->mutex);
-    if (job->usage.first_token_s == 0) job->usage.first_token_s = seconds_since(job->submitted);
+    if (job->usage.first_token_s == 0) job->usage.first_token_s = EngineThread::seconds_since(job->submitted);
   }
   const NextTokens* next = sample.mask ? &masks_.take(sample.mask) : nullptr;
   if (next && next->ended) return end_sample(job, sample, FinishReason::stop, {});

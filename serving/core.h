@@ -48,10 +48,11 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   using Clock = EngineThread::Clock;
 
   Clock::time_point next_due() override;
-  void iterate() override;
-  void finish() override;
+  void iterate() noexcept override;
+  void finish() noexcept override;
 
   void look_for_tokenizer();
+  void catch_up(const Job& job);
   void retire_finished();
   void take_pushed_tokens();
   void admit();
@@ -72,6 +73,8 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void begin_step(std::vector<StepEntry> entries);
   void finish_step();
   void after_failure(std::vector<StepEntry> entries, const Error& error);
+  void take_step(StepInFlight& step);
+  void end_all(const Error& why) noexcept;
   void take_results(StepEntry& entry, Feed& feed, std::vector<Draw>& draws);
   void take_matrix(StepEntry& entry, Feed& feed);
   void score_prompt(const StepEntry& entry, Feed& feed);
@@ -89,6 +92,7 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   const TokenizerFuture tokenizer_;
   const SchedulerOptions options_;
   const bool has_ranks_;  ///< several
+  const Error closed_{Code::closed, "the generator was closed"};  ///< made while there is memory
 
   const std::shared_ptr<GivenNumbers> numbers_ = std::make_shared<GivenNumbers>();
 
@@ -109,6 +113,7 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   std::shared_ptr<const Tokenizer> text_;  ///< null until loaded
   bool text_coming_;                       ///< the tokenizer is still loading
   int64_t admissions_ = 0, finished_ = 0, steps_ = 0;
+  int failures_ = 0;  ///< iterations that failed, one after the other
   double step_s_ = 0, sampling_s_ = 0;
   SchedulerHistograms histograms_;
 

@@ -3,21 +3,22 @@
 #include <limits>
 
 #include "core/base/thread_pool.h"
+#include "core/comm/report.h"
 
 namespace plait {
 namespace {
 
 void make_draw(Draw& draw) {
   const RequestOptions& options = draw.job->options;
-  std::vector<float> own;
-  if (draw.shared) own.assign(draw.logits.begin(), draw.logits.end());
-  const std::span<float> logits = draw.shared ? std::span<float>(own) : draw.logits;
   try {
+    std::vector<float> own;
+    if (draw.shared) own.assign(draw.logits.begin(), draw.logits.end());
+    const std::span<float> logits = draw.shared ? std::span<float>(own) : draw.logits;
     draw.token =
         sample(logits, options.sampling, draw.job->prompt, draw.sample->output, banned_tokens(options, *draw.sample),
                draw.job->index_of(*draw.sample), draw.mask ? &*draw.mask : nullptr);
-  } catch (const Error& error) {
-    draw.error = error;
+  } catch (...) {
+    draw.error = current_error();
   }
 }
 

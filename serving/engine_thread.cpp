@@ -1,13 +1,14 @@
 #include "serving/engine_thread.h"
 
 #include "core/base/error.h"
+#include "core/base/threads.h"
 
 namespace plait {
 
 EngineThread::~EngineThread() { stop(); }
 
 void EngineThread::start(Work& work) {
-  thread_ = std::thread([this, &work] { loop(work); });
+  thread_ = start_thread("the engine's thread", [this, &work] { loop(work); });
 }
 
 void EngineThread::stop() {
@@ -35,11 +36,10 @@ void EngineThread::run(const std::function<void()>& task) {
   if (posted.error) std::rethrow_exception(posted.error);
 }
 
-void EngineThread::release_later(std::unique_ptr<Sequence> sequence) {
-  if (!sequence) return;
+void EngineThread::release_later(Sequences& sequences) noexcept {
   std::lock_guard lock(mutex_);
   if (ended_) return;
-  released_.push_back(std::move(sequence));
+  released_.splice(released_.end(), sequences);
   wake_requested_ = true;
   work_.notify_all();
 }
@@ -51,7 +51,7 @@ void EngineThread::loop(Work& work) {
   }
   work.finish();
   run_tasks();
-  std::vector<std::unique_ptr<Sequence>> left;
+  Sequences left;
   std::lock_guard lock(mutex_);
   ended_ = true;
   left.swap(released_);
@@ -69,7 +69,7 @@ bool EngineThread::wait(Work& work) {
 }
 
 void EngineThread::run_tasks() {
-  std::vector<std::unique_ptr<Sequence>> released;
+  Sequences released;
   std::unique_lock lock(mutex_);
   released.swap(released_);
   lock.unlock();

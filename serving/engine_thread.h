@@ -5,10 +5,10 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "core/generate/engine.h"
 
@@ -19,6 +19,7 @@ namespace plait {
 class EngineThread {
  public:
   using Clock = std::chrono::steady_clock;
+  static double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
   static constexpr Clock::time_point now = Clock::time_point::min(), never = Clock::time_point::max();
 
   /// Callbacks, called on the engine's thread only. They must not throw.
@@ -42,8 +43,10 @@ class EngineThread {
   void wake();
   /// Runs `task` on the thread, waits for it, and rethrows its error. Throws Error(closed) after `stop`.
   void run(const std::function<void()>& task);
-  /// Releases the sequence on the engine's thread; on the caller's, if that has ended.
-  void release_later(std::unique_ptr<Sequence> sequence);
+  /// A list, since giving an element to another takes no memory: destructors do it.
+  using Sequences = std::list<std::unique_ptr<Sequence>>;
+  /// Releases the sequences on the engine's thread; those of the caller's list, if that has ended.
+  void release_later(Sequences& sequences) noexcept;
 
  private:
   struct PostedTask {
@@ -59,7 +62,7 @@ class EngineThread {
   std::mutex mutex_;
   std::condition_variable work_, task_done_;
   bool stopping_ = false, ended_ = false, wake_requested_ = false;
-  std::vector<std::unique_ptr<Sequence>> released_;
+  Sequences released_;
   std::deque<PostedTask*> tasks_;
   std::thread thread_;  ///< the last member: it uses the others
 };

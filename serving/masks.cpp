@@ -4,6 +4,8 @@
 #include <chrono>
 #include <system_error>
 
+#include "core/comm/report.h"
+
 namespace plait {
 
 using MaskClock = std::chrono::steady_clock;
@@ -21,7 +23,7 @@ MaskThread::~MaskThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void MaskThread::order(std::shared_ptr<MaskState> state) {
+void MaskThread::order(const std::shared_ptr<MaskState>& state) {
   std::lock_guard lock(mutex_);
   if (!thread_.joinable()) {
     try {
@@ -30,8 +32,12 @@ void MaskThread::order(std::shared_ptr<MaskState> state) {
       return;  // no more threads: `take` computes it
     }
   }
+  try {
+    queue_.push_back(state);
+  } catch (const std::bad_alloc&) {
+    return;  // as above
+  }
   state->phase = MaskState::Phase::ordered;
-  queue_.push_back(std::move(state));
   ordered_.notify_one();
 }
 
@@ -64,10 +70,8 @@ void MaskThread::compute(MaskState& state) {
   try {
     state.error.reset();
     state.next = state.constraint.next();
-  } catch (const Error& error) {
-    state.error = error;
-  } catch (const std::exception& error) {
-    state.error = Error(Code::internal, error.what());
+  } catch (...) {
+    state.error = current_error();
   }
 }
 

@@ -39,7 +39,7 @@ class MaskThread {
   ~MaskThread();
 
   /// The state is not touched until it is taken.
-  void order(std::shared_ptr<MaskState> state);
+  void order(const std::shared_ptr<MaskState>& state);
   /// The state's next tokens: at once if they are computed, by this thread if the other has not begun with them. May be called
   /// without an order. Throws Constraint::next's error.
   const NextTokens& take(const std::shared_ptr<MaskState>& state);

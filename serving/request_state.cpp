@@ -10,27 +10,42 @@ void Request::State::finish_sample() {
   usage.total_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
 }
 
-void Request::State::announce() {
+void Request::State::announce() noexcept {
   changed.notify_all();
+  unannounced = false;
   if (!mailbox || posted) return;
-  posted = true;
-  mailbox->post(tag);
+  try {
+    mailbox->post(tag);
+    posted = true;
+  } catch (...) {
+    unannounced = true;
+  }
+}
+
+bool Request::State::is_announced() noexcept {
+  std::lock_guard lock(mutex);
+  if (unannounced) announce();
+  return !unannounced;
 }
 
 void Request::State::emit(Event event) {
   std::lock_guard lock(mutex);
   if (finished) return;
-  if (event.has_token && !event.of_prompt) ++usage.new_tokens;
-  bool last = event.finish != FinishReason::none;
+  const bool last = event.finish != FinishReason::none, counts = event.has_token && !event.of_prompt;
   events.push_back(std::move(event));
+  usage.new_tokens += counts;
   if (last) finish_sample();
   announce();
 }
 
-void Request::State::fail(const Error& why) {
+void Request::State::fail(const Error& why) noexcept {
   std::lock_guard lock(mutex);
   if (finished) return;
-  error = why;
+  try {
+    error = why;
+  } catch (...) {
+    error.emplace(why.code(), "no memory left");
+  }
   samples_left = 1;
   finish_sample();
   announce();
@@ -46,13 +61,13 @@ void Request::State::emit_cancelled() {
   }
 }
 
-void Request::State::end(const Error& why) {
+void Request::State::end(const Error& why) noexcept {
   fail(why);
   release();
   for (Sample& sample : samples) sample.phase = Sample::Phase::done;
 }
 
-void Request::State::release() {
+void Request::State::release() noexcept {
   for (Sample& sample : samples) {
     sample.mask.reset();
     if (!sample.in_flight) sample.sequence.reset();

@@ -21,15 +21,16 @@ class Conversation {
   Conversation(std::shared_ptr<EngineThread> thread, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail,
                std::vector<std::shared_ptr<const GivenRows>> given, std::shared_ptr<const EncoderInput> input)
       : thread_(std::move(thread)),
-        sequence_(std::move(sequence)),
         tail_(std::move(tail)),
         given_(std::move(given)),
-        input_(std::move(input)) {}
-  ~Conversation() { thread_->release_later(std::move(sequence_)); }
+        input_(std::move(input)) {
+    sequence_.push_back(std::move(sequence));
+  }
+  ~Conversation() { thread_->release_later(sequence_); }
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
 
-  const Sequence& sequence() const { return *sequence_; }
+  const Sequence& sequence() const { return *sequence_.front(); }
   /// Tokens chosen but not fed: at most the last one.
   const std::vector<int32_t>& tail() const { return tail_; }
   /// Rows of its tokens whose ids are negative.
@@ -39,7 +40,7 @@ class Conversation {
 
  private:
   const std::shared_ptr<EngineThread> thread_;
-  std::unique_ptr<Sequence> sequence_;
+  EngineThread::Sequences sequence_;  ///< one
   const std::vector<int32_t> tail_;
   const std::vector<std::shared_ptr<const GivenRows>> given_;
   const std::shared_ptr<const EncoderInput> input_;
@@ -96,6 +97,7 @@ struct Request::State {
   std::shared_ptr<Mailbox> mailbox;
   int64_t tag = 0;
   bool posted = false;  ///< since `next` last found nothing
+  bool unannounced = false;  ///< the mailbox had no memory for the tag
   std::deque<Event> events;
   std::optional<Error> error;
   bool error_seen = false;  ///< `next` has thrown it
@@ -126,15 +128,19 @@ struct Request::State {
   }
   uint32_t index_of(const Sample& sample) const { return static_cast<uint32_t>(&sample - samples.data()); }
 
+  /// Throws std::bad_alloc, and has then changed nothing.
   void emit(Event event);
   void emit_cancelled();  ///< for every sample that has not ended
-  void fail(const Error& why);
+  // A loop's outermost catch calls these: they take no memory. Without any, the text of the error is left out.
+  void fail(const Error& why) noexcept;
   /// Fails it and releases its engine resources, except sequences in flight.
-  void end(const Error& why);
-  void release();
+  void end(const Error& why) noexcept;
+  void release() noexcept;
+  /// Whether who waits knows of all there is to take; otherwise tries to tell.
+  bool is_announced() noexcept;
   // With `mutex` held.
   void finish_sample();
-  void announce();  ///< something to take: wakes who waits for it
+  void announce() noexcept;  ///< something to take: wakes who waits for it, unless there is no memory for the mailbox
 };
 
 }  // namespace plait

@@ -49,7 +49,7 @@ static void check(const RequestOptions& options, const Engine& engine, const Tok
   if (!options.stop_strings.empty() && !(tokenizer.valid() && tokenizer.get()))
     throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
   if (!engine.could_fit(prefix + prompt + 1, input))
-    throw Error(Code::out_of_memory,
+    throw Error(Code::invalid_argument,
                 cat("the cache of ", human_bytes(engine.options().cache_bytes), " cannot hold the prompt's ", prompt,
                     " tokens", input ? cat(" and ", human_bytes(input->bytes), " that the encoder makes") : ""),
                 "raise cache_bytes");

@@ -27,7 +27,7 @@ class Scheduler {
 
   /// Waits for the tokenizer if there are stop strings, and rethrows its loading error.
   /// Throws Error(invalid_argument) on ids out of range, an empty prompt, or one longer than the context,
-  /// Error(out_of_memory) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is
+  /// Error(invalid_argument) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is
   /// full, Error(not_found) for an unknown adapter; of a model with an encoder also what Encoder::take_text and take_tensor throw.
   std::shared_ptr<Request> submit(RequestOptions options);
   SchedulerStats stats() const;

@@ -90,7 +90,7 @@ bool StepBuilder::add(const Job& job, Sample& sample, int64_t budget) {
   int64_t tokens = std::min({missing, budget, every_row ? rows_left : missing});
   if (!make_space(sample, tokens)) {
     if (is_alone(sample) && entries_.empty())
-      job->end(Error(Code::out_of_memory,
+      job->end(Error(Code::invalid_argument,
                      cat("the cache of ", human_bytes(engine_.options().cache_bytes), " is full at ", have,
                          " tokens of this request"),
                      "raise cache_bytes, or release kept conversations"));

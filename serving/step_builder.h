@@ -30,7 +30,7 @@ class StepBuilder {
   bool start(const Job& job, Sample& sample, std::span<const Job> running);
   /// The next step of `running` (in admission order): first samples that lack one token (decode), so that long
   /// prompts do not delay them, then prompts, oldest first, within the step's token budget and the goal of its time; at most
-  /// `most`, and none that is in flight. A job that cannot continue although it has the cache to itself ends with Error(out_of_memory).
+  /// `most`, and none that is in flight. A job that cannot continue although it has the cache to itself ends with Error(invalid_argument).
   std::vector<StepEntry> build(std::span<const Job> running, int64_t most, const StepGoal& goal);
   /// Samples preempted so far.
   int64_t preempted() const { return preempted_; }

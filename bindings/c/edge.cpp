@@ -1,6 +1,7 @@
 #include "bindings/c/edge.h"
 
 #include <new>
+#include <system_error>
 
 namespace plait::c_api {
 namespace {
@@ -38,11 +39,16 @@ plait_status guarded(FunctionRef<void()> body) noexcept {
   } catch (const Error& error) {
     return record(error.code(), error.message(), error.hint());
   } catch (const std::bad_alloc&) {
-    return record(Code::out_of_memory, "no memory left", {});
+    return fail(PLAIT_OUT_OF_MEMORY, "no memory left", "");
+  } catch (const std::system_error& error) {
+    const bool threads = error.code() == std::errc::resource_unavailable_try_again;
+    return threads ? fail(PLAIT_OUT_OF_MEMORY, "cannot start a thread: the limit of processes is reached",
+                          "raise the limit of processes (ulimit -u, or the container's), or ask for fewer threads")
+                   : fail(PLAIT_IO, error.what(), "");
   } catch (const std::exception& error) {
-    return record(Code::internal, error.what(), {});
+    return fail(PLAIT_INTERNAL, error.what(), "");
   } catch (...) {
-    return record(Code::internal, {}, {});
+    return fail(PLAIT_INTERNAL, "", "");
   }
 }
 

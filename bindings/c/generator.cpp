@@ -12,6 +12,7 @@
 #include "bindings/c/planning.h"
 #include "bindings/c/request_inputs.h"
 #include "bindings/c/trace.h"
+#include "core/base/error_kind.h"
 #include "core/model/encoder_decoder.h"
 #include "core/passes/shard/annotations.h"
 #include "core/passes/stage/stage.h"
@@ -221,7 +222,8 @@ std::vector<int32_t> eos_tokens(ModelObject& model) {
   try {
     auto eos = model.tokenizer()->eos_id();
     return eos ? std::vector<int32_t>{*eos} : std::vector<int32_t>{};
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     return {};  // a damaged tokenizer was logged; ids work without it
   }
 }

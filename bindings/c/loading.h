@@ -8,6 +8,7 @@
 
 #include "bindings/c/edge.h"
 #include "core/base/load_progress.h"
+#include "core/base/threads.h"
 
 namespace plait::c_api {
 
@@ -29,7 +30,7 @@ class Loading {
   void start() {
     std::lock_guard lock(mutex_);
     if (started_) return;
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("the loading thread", [this] { run(); });
     started_ = true;
   }
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "bindings/c/training.h"
+#include "core/base/draft_directory.h"
+#include "core/base/file_writer.h"
+#include "core/base/paths.h"
 #include "core/graph/graft.h"
 #include "core/passes/compile.h"
 #include "importers/onnx/export.h"
@@ -23,14 +25,19 @@ constexpr const char* side_files[] = {"config.json",         "generation_config.
 
 void copy_side_files(FileSet& files, const std::string& directory) {
   for (const char* side : side_files) {
-    std::string target = directory + "/" + side;
-    if (!files.has(side) || fs::exists(target)) continue;
-    std::shared_ptr<const Blob> bytes = files.read(side);
-    std::ofstream out(target, std::ios::binary);
-    if (bytes) out.write(reinterpret_cast<const char*>(bytes->data()), static_cast<std::streamsize>(bytes->size()));
-    out.close();
-    if (!out) throw Error(Code::io, cat("cannot write ", quote(target)));
+    if (!files.has(side)) continue;
+    const std::shared_ptr<const Blob> bytes = files.read(side);
+    FileWriter out(directory + "/" + side);
+    if (bytes) out.write({bytes->data(), static_cast<size_t>(bytes->size())});
+    out.finish();
   }
+}
+
+/// Throws Error(invalid_argument) if the directory has the file of a model.
+void check_is_new(const std::string& directory, const std::string& file) {
+  for (const std::string& path : {cat(directory, "/", file), cat(directory, "/", file, ".data")})
+    if (exists(path))
+      throw Error(Code::invalid_argument, cat(quote(path, 4096), " is there already"), "export into a directory that holds no model");
 }
 
 /// The plan of a generator with these settings, or of a trainer with this pipeline; nullopt on one rank.
@@ -61,11 +68,16 @@ void write_model(ModelObject& model, const ModelChanges& changes, const std::str
     written.insert(tensor);
     return found->second;
   };
+  const auto beside = model.opened().written ? embeddings_of(source) : std::nullopt;
+  const std::string name_beside = beside ? fs::path(beside->file).filename().string() : "";
+  DraftDirectory draft(directory);
+  check_is_new(directory, name);
+  if (beside) check_is_new(directory, name_beside);
   RewrittenModel file{model_bytes_of(source), data_of(source)};
   if (!changes.blocks.empty()) file = with_block_weights(file.file, file.data, changes.blocks);
   const std::vector<std::string> unread = export_model(
-      file.file, file.data, {changes.tensors.empty() ? nullptr : changed, changes.plan, progress}, directory, name);
-  if (const auto beside = model.opened().written ? embeddings_of(source) : std::nullopt) {
+      file.file, file.data, {changes.tensors.empty() ? nullptr : changed, changes.plan, progress}, draft.path(), name);
+  if (beside) {
     const ChangedTensor changed_there = [&](const std::string& tensor) -> std::optional<Tensor> {
       for (const std::string& one : {grafted(tensor), tensor})
         if (const auto found = changes.tensors.find(one); found != changes.tensors.end() && !written.contains(one)) {
@@ -75,8 +87,7 @@ void write_model(ModelObject& model, const ModelChanges& changes, const std::str
       return std::nullopt;
     };
     export_model(model_bytes_of(*beside), data_of(*beside),
-                 {changes.tensors.empty() ? nullptr : changed_there, nullptr, progress}, directory,
-                 fs::path(beside->file).filename().string());
+                 {changes.tensors.empty() ? nullptr : changed_there, nullptr, progress}, draft.path(), name_beside);
   }
   for (const auto& [tensor, value] : changes.tensors)
     if (!written.contains(tensor))
@@ -86,7 +97,8 @@ void write_model(ModelObject& model, const ModelChanges& changes, const std::str
                                              " tensors have no annotation, since no node reads them by their "
                                              "names: ",
                                              quote(unread[0]), unread.size() > 1 ? ", ..." : ""));
-  copy_side_files(*source.files, directory);
+  copy_side_files(*source.files, draft.path());
+  draft.publish(name, DraftDirectory::Existing::kept);
 }
 
 }  // namespace plait::c_api

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/error_kind.h"
+
 #include "bindings/c/objects.h"
 
 namespace plait::c_api {
@@ -75,6 +77,7 @@ Recognised recognise_model(ModelObject& model) {
   try {
     out.decoder = recognise(model.opened().imported.graph, options);
   } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     out.decoder.why_not = error.message();
   }
   return out;

@@ -1,5 +1,4 @@
 // Tensors of the C API.
-#include <filesystem>
 #include <string_view>
 
 #include "bindings/c/objects.h"
@@ -8,6 +7,7 @@
 #include "core/base/npy.h"
 #include "core/base/npz.h"
 #include "core/base/packed_list.h"
+#include "core/base/paths.h"
 #include "core/base/strings.h"
 
 namespace plait::c_api {
@@ -171,7 +171,7 @@ plait_status plait_tensor_read(const char* path, plait_dtype expected, plait_ten
     // The array of an archive, unless that is a folder.
     constexpr std::string_view archive = ".npz/";
     const size_t at = name.rfind(archive);
-    const bool inside = at != std::string::npos && !std::filesystem::is_directory(name.substr(0, at + 4));
+    const bool inside = at != std::string::npos && !is_directory(name.substr(0, at + 4));
     std::shared_ptr<const Blob> file = read_file(inside ? name.substr(0, at + 4) : name);
     try {
       if (inside) file = npz_member(*file, std::string_view(name).substr(at + archive.size()));
@@ -189,12 +189,12 @@ plait_status plait_tensor_write(plait_tensor* tensor, const char* path) {
     if (found->dtype() == DType::string) {
       check_packed_strings(found->view(), host_bytes(*found));
       const std::string all = npy_of_strings(found->view());
-      FileWriter file(target);
+      FileWriter file(target, FileWriter::At::whole);
       file.write(all);
       return file.finish();
     }
     const std::string header = npy_header(found->dtype(), found->shape());
-    FileWriter file(target);
+    FileWriter file(target, FileWriter::At::whole);
     file.write(header);
     file.write(std::span(static_cast<const std::byte*>(found->data()), static_cast<size_t>(found->bytes())));
     file.finish();

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/threads.h"
 #include "core/exec/memory_budget.h"
 
 namespace plait::c_api {
@@ -14,7 +15,7 @@ namespace plait::c_api {
 class TimeLimit {
  public:
   TimeLimit(double seconds, std::shared_ptr<MemoryBudget> budget)
-      : seconds_(seconds), budget_(std::move(budget)), thread_([this] { watch(); }) {}
+      : seconds_(seconds), budget_(std::move(budget)), thread_(start_thread("the thread of the time limit", [this] { watch(); })) {}
   ~TimeLimit() {
     {
       std::lock_guard lock(mutex_);

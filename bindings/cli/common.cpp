@@ -1,16 +1,19 @@
 #include "bindings/cli/common.h"
 
+#include <dirent.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 namespace plait::cli {
@@ -118,7 +121,7 @@ std::optional<LogLine> next_log(const plait_api::Model& model) {
 void print_log(const plait_api::Model& model) {
   while (const std::optional<LogLine> line = next_log(model)) {
     if (line->level == PLAIT_LOG_WARNING) std::fprintf(stderr, "plait: warning: %s\n", line->text.c_str());
-    else if (line->text.starts_with("mesh auto: "))
+    else if (line->text.starts_with("mesh auto: ") || line->text.starts_with("resume: "))
       std::fprintf(stderr, "plait: %s\n", line->text.c_str());  // was asked for
   }
 }
@@ -156,18 +159,49 @@ std::vector<int32_t> parse_ids(std::string_view text) {
 }
 
 std::string read_all(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(path, std::ios::binary);
-  std::string out{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) throw UsageError("cannot read \"" + path + "\"");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(path == "-" ? nullptr : std::fopen(path.c_str(), "rbe"), std::fclose);
+  std::FILE* file = path == "-" ? stdin : opened.get();
+  const auto refuse = [&] { throw UsageError("cannot read \"" + path + "\": " + std::strerror(errno)); };
+  if (!file) refuse();
+  std::string out;
+  char part[1 << 14];
+  while (const size_t count = std::fread(part, 1, sizeof part, file)) out.append(part, count);
+  if (std::ferror(file)) refuse();  // not the end of the file
   return out;
 }
 
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> out;
+  DIR* open = ::opendir(directory.c_str());
+  if (!open && (errno == ENOENT || errno == ENOTDIR)) return out;
+  const auto refuse = [&](int why) { throw UsageError("cannot list \"" + directory + "\": " + std::strerror(why)); };
+  if (!open) refuse(errno);
+  const std::unique_ptr<DIR, int (*)(DIR*)> closes(open, ::closedir);
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(open);
+    if (!entry && errno) refuse(errno);
+    if (!entry) return out;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") out.emplace_back(name);
+  }
+}
+
 void write_file(const std::string& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (!file) throw UsageError("cannot write \"" + path + "\"");
+  const std::filesystem::file_status there = std::filesystem::status(path);
+  const bool whole = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);  // and not a pipe
+  const std::string draft = whole ? path + ".tmp-" + std::to_string(::getpid()) : path;
+  const auto refuse = [&](int why) {
+    if (whole) ::unlink(draft.c_str());
+    throw UsageError("cannot write \"" + path + "\": " + std::strerror(why));
+  };
+  std::FILE* file = std::fopen(draft.c_str(), "wbe");
+  if (!file) refuse(errno);
+  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+  if (written && whole) written = ::fsync(::fileno(file)) == 0;
+  const int why = errno;
+  if (std::fclose(file) != 0 || !written) refuse(written ? errno : why);
+  if (whole && std::rename(draft.c_str(), path.c_str()) != 0) refuse(errno);
 }
 
 std::string rounded(double number, const char* unit) {

@@ -29,7 +29,7 @@ struct LogLine {
 };
 /// Takes the oldest line of the model's log.
 std::optional<LogLine> next_log(const plait_api::Model& model);
-/// Prints warnings of the model's log, and what was chosen for the mesh auto, to stderr.
+/// Prints warnings of the model's log, what was chosen for the mesh auto, and where a resumed run begins, to stderr.
 void print_log(const plait_api::Model& model);
 
 /// The world of the processes that mpirun started, if any; otherwise empty. On ranks other than 0 a command only serves.
@@ -42,7 +42,10 @@ Made make_on(const plait_api::World& world, const plait_api::Model& model, const
   return world ? Made(world, model, options) : Made(model, options);
 }
 
-/// Writes a text to a file. Throws UsageError if it cannot be written.
+/// Names in a directory; none if there is no such directory. Throws UsageError if it cannot be read.
+std::vector<std::string> names_in(const std::string& directory);
+
+/// Writes a text to a file, which has all of it or is as before. Throws UsageError if it cannot be written.
 void write_file(const std::string& path, std::string_view text);
 
 /// "1,5,7", blanks allowed. Throws UsageError.

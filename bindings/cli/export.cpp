@@ -9,9 +9,9 @@ namespace plait::cli {
 
 std::vector<std::pair<std::string, uintmax_t>> files_of(const std::string& directory) {
   std::vector<std::pair<std::string, uintmax_t>> out;
-  for (const auto& one : std::filesystem::recursive_directory_iterator(directory))
-    if (one.is_regular_file())
-      out.emplace_back(std::filesystem::relative(one.path(), directory).string(), one.file_size());
+  for (const std::string& name : names_in(directory))
+    if (const std::string path = directory + "/" + name; std::filesystem::is_regular_file(path))
+      out.emplace_back(name, std::filesystem::file_size(path));
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return out;
 }

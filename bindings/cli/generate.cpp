@@ -106,7 +106,9 @@ class Printer {
     try {
       tokenizer_ = std::make_unique<plait_api::Tokenizer>(model_);
     } catch (const plait_api::Failure& failure) {
-      if (failure.status() != PLAIT_NOT_FOUND) std::fprintf(stderr, "plait: warning: no text: %s\n", failure.what());
+      const plait_status why = failure.status();
+      if (why != PLAIT_NOT_FOUND && why != PLAIT_BAD_MODEL && why != PLAIT_UNSUPPORTED && why != PLAIT_INVALID_ARGUMENT) throw;
+      if (why != PLAIT_NOT_FOUND) std::fprintf(stderr, "plait: warning: no text: %s\n", failure.what());
     }
   }
 

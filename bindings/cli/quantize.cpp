@@ -29,8 +29,8 @@ bool write_rounded(const QuantizeArguments& arguments, const OptionSets& options
   }
   try {
     written.get();
-  } catch (const plait_api::Failure&) {
-    if (!stopped) throw;
+  } catch (const plait_api::Failure& failure) {
+    if (!stopped || failure.status() != PLAIT_CANCELLED) throw;
     return false;
   }
   print_progress(model);

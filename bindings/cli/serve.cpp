@@ -90,8 +90,10 @@ void warn_of_certificate(plait_server* server) {
 }
 
 /// Returns when the program is to end; throws what ended the loading.
-void wait_for_end(std::vector<Served>& served, const std::string& address) {
+void wait_for_end(plait_server* server, std::vector<Served>& served, const std::string& address) {
   while (!interrupted()) {
+    plait_server_stats stats{sizeof stats};
+    plait_api::check(plait_server_statistics(server, &stats));  // fails once a fault has ended the server's thread
     for (Served& one : served)
       if (!one.ready && (one.ready = one.generator.wait(0)))
         std::fprintf(stderr, "ready: %s at %s/v1 (Ctrl-C ends it)\n", one.name.c_str(), address.c_str());
@@ -130,7 +132,7 @@ int serve(const ServeArguments& arguments) {
     const auto [name, path] = named(also);
     add(name, path, options_of_models(arguments));
   }
-  wait_for_end(served, address);
+  wait_for_end(server.get(), served, address);
   std::fprintf(stderr, "ending: calls have %lld s to be answered\n", static_cast<long long>(arguments.drain_s));
   const plait_status drained = plait_server_drain(server.get(), 1000 * arguments.drain_s);
   if (drained != PLAIT_TIMEOUT) plait_api::check(drained);

@@ -45,12 +45,11 @@ struct Record {
 /// The directory of the newest checkpoint; "" if there is none.
 std::string newest_checkpoint(const std::string& out) {
   std::string newest;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(out + "/checkpoints", failure)) {
-    const std::string name = entry.path().filename().string();
-    // Numbers have at least six digits.
-    if (name.starts_with("step-") && std::pair(name.size(), name) > std::pair(newest.size(), newest)) newest = name;
-  }
+  for (const std::string& name : names_in(out + "/checkpoints"))
+    // Numbers have at least six digits; a draft's name continues after them.
+    if (name.starts_with("step-") && name.find('.') == std::string::npos &&
+        std::pair(name.size(), name) > std::pair(newest.size(), newest))
+      newest = name;
   return newest.empty() ? newest : out + "/checkpoints/" + newest;
 }
 

@@ -118,6 +118,8 @@ plait_status plait_server_create(plait_options* options, plait_server** out) {
       made = std::make_shared<Server>(settings);
     } catch (const IdentityError& error) {
       return fail(PLAIT_INVALID_ARGUMENT, error.what(), "options tls_certificate and tls_key are files of PEM");
+    } catch (const NoThread& error) {
+      return fail(PLAIT_OUT_OF_MEMORY, error.what(), "raise the limit of processes (ulimit -u, or the container's)");
     } catch (const std::runtime_error& error) {
       return fail(PLAIT_IO, error.what(), "choose another port, or 0 for any free one");
     }

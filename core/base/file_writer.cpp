@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 
 namespace plait {
@@ -24,12 +25,19 @@ Error io_error(std::string_view what, const std::string& path, std::string_view 
 }  // namespace
 
 FileWriter::FileWriter(std::string path, At at) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (at == At::end ? O_APPEND : O_TRUNC), 0666);
+  if (at == At::whole) {
+    const std::optional<PathKind> kind = look(path_);
+    if (kind == PathKind::file) path_ = real_path(path_).value_or(path_);  // a link stays one
+    if (!kind || kind == PathKind::file) draft_ = cat(path_, ".tmp-", ::getpid());
+  }
+  const std::string& opened = draft_.empty() ? path_ : draft_;
+  fd_ = ::open(opened.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (at == At::end ? O_APPEND : O_TRUNC), 0666);
   if (fd_ < 0) fail("open");
 }
 
 FileWriter::~FileWriter() {
   if (fd_ >= 0) ::close(fd_);
+  if (!draft_.empty()) ::unlink(draft_.c_str());
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
@@ -43,9 +51,12 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 }
 
 void FileWriter::finish() {
-  if (::fsync(fd_) != 0) fail("sync");
+  if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) fail("sync");  // pipes cannot be synced
   // Some file systems report a failed write only here.
   if (::close(std::exchange(fd_, -1)) != 0) fail("close");
+  if (draft_.empty()) return;
+  rename_path(draft_, path_);
+  draft_.clear();
 }
 
 void FileWriter::fail(std::string_view what) const {

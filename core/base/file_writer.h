@@ -12,9 +12,11 @@ namespace plait {
 /// much was written.
 class FileWriter {
  public:
-  enum class At { start, end };  ///< truncate or append to an existing file
+  /// Truncate or append to an existing file; `whole`: the file gets its name by finish(), which replaces one of that name, and until then
+  /// is a draft, which the destructor removes. What is no regular file, as a pipe, is written to in any case.
+  enum class At { start, end, whole };
   explicit FileWriter(std::string path, At at = At::start);
-  ~FileWriter();  ///< without finish() the file keeps what was written
+  ~FileWriter();  ///< without finish() the file keeps what was written, unless it is a draft
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
@@ -26,7 +28,7 @@ class FileWriter {
  private:
   [[noreturn]] void fail(std::string_view what) const;
 
-  std::string path_;
+  std::string path_, draft_;  ///< draft_: "" if it has its name
   int fd_ = -1;
   int64_t written_ = 0;
 };

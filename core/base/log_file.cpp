@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
+#include "core/base/threads.h"
 
 namespace plait {
 namespace fs = std::filesystem;
@@ -39,7 +41,7 @@ Error io_error(const std::string& what) { return Error(Code::io, cat(what, ": ",
 }  // namespace
 
 LogFile::LogFile(std::string directory, std::function<void(std::string)> complain)
-    : directory_(std::move(directory)), complain_(std::move(complain)), thread_([this] { loop(); }) {}
+    : directory_(std::move(directory)), complain_(std::move(complain)), thread_(start_thread("the log's thread", [this] { loop(); })) {}
 
 LogFile::~LogFile() {
   {
@@ -69,8 +71,7 @@ void LogFile::write(std::string_view line) {
 
 void LogFile::loop() {
   try {
-    std::error_code failure;
-    fs::create_directories(directory_, failure);  // opening the file reports the error, if any
+    make_directories(directory_);
     open();
     remove_old();
     std::unique_lock lock(mutex_);
@@ -120,17 +121,17 @@ void LogFile::append(const std::string& text) {
 
 /// Removes files of other processes beyond `files_kept`, oldest first.
 void LogFile::remove_old() const {
-  std::vector<std::pair<fs::file_time_type, fs::path>> files;
-  std::error_code failure;
-  for (fs::directory_iterator it(directory_, failure), end; !failure && it != end; it.increment(failure)) {
-    std::string name = it->path().filename().string();
+  std::vector<std::pair<int64_t, std::string>> files;
+  for (const std::string& name : names_in(directory_)) {
     bool ours = name == own_name(".log") || name == own_name(".old.log");
     if (ours || !name.starts_with("plait-") || !name.ends_with(".log")) continue;
-    std::error_code unknown;
-    files.emplace_back(it->last_write_time(unknown), it->path());
+    std::string path = cat(directory_, "/", name);
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) continue;  // another process removed it; what cannot be looked at stays
+    files.emplace_back(int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, std::move(path));
   }
   std::sort(files.rbegin(), files.rend());
-  for (size_t i = files_kept - 1; i < files.size(); ++i) fs::remove(files[i].second, failure);
+  for (size_t i = files_kept - 1; i < files.size(); ++i) ::unlink(files[i].second.c_str());
 }
 
 }  // namespace plait

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 
 namespace plait {
@@ -127,16 +128,18 @@ OpenFile open_beside(const std::string& model_path, const std::string& location)
   for (const auto& part : relative)
     if (part == "..") throw refuse("leaves the model's directory");
 
-  std::error_code error;
-  fs::path directory = fs::canonical(fs::absolute(model_path).parent_path(), error);
-  if (error) throw Error(Code::not_found, cat("no directory holds ", quote(model_path)));
-  fs::path target = fs::canonical(directory / relative, error);
-  if (error)
+  const std::optional<std::string> above = real_path(fs::path(model_path).parent_path().string());
+  if (!above) throw Error(Code::not_found, cat("no directory holds ", quote(model_path)));
+  const fs::path directory(*above);
+  const std::optional<std::string> real = real_path((directory / relative).string());
+  if (!real)
     throw Error(Code::not_found,
                 cat("external data file ", quote((directory / relative).string()), " does not exist"),
                 "copy it next to the model file");
-  fs::path real_model = fs::canonical(model_path, error);
-  bool inside = lies_under(target, directory) || (!error && lies_under(target, real_model.parent_path()));
+  const fs::path target(*real);
+  const std::optional<std::string> real_model = real_path(model_path);
+  const bool inside =
+      lies_under(target, directory) || (real_model && lies_under(target, fs::path(*real_model).parent_path()));
   if (!inside) throw refuse("resolves to a file outside the model's directory");
   // The canonical path holds no links; O_NOFOLLOW refuses one that is put there in between.
   return open_regular(target.string(), O_NOFOLLOW);

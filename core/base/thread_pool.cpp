@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "core/base/error.h"
+#include "core/base/threads.h"
 
 namespace plait {
 namespace {
@@ -106,14 +106,19 @@ int usable_processors() {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads > 1 && threads <= usable_processors()) spin_ns_ = 50'000;
-  for (int worker = 1; worker < threads; ++worker) threads_.emplace_back([this, worker] { loop(worker); });
+  start_threads(threads_, 1, threads, [this](int64_t worker) { loop(static_cast<int>(worker)); }, [this] { end(); });
 }
 
-ThreadPool::~ThreadPool() {
+/// Workers leave their loops.
+void ThreadPool::end() {
   stop_.store(true);
   pending_.store(Gate::of(round_.load() + 1) | Gate::closed);
   round_.fetch_add(1);
   round_.notify_all();
+}
+
+ThreadPool::~ThreadPool() {
+  end();
   for (auto& thread : threads_) thread.join();
 }
 

@@ -39,6 +39,7 @@ class ThreadPool {
 
  private:
   void loop(int worker);
+  void end();
   void call(int worker);
   bool stopped() const { return flag_ && flag_->load(std::memory_order_relaxed); }
 

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/own_folder.h"
 #include "core/base/text.h"
+#include "core/base/threads.h"
 
 namespace plait {
 
@@ -51,7 +52,7 @@ MessageChannel::MessageChannel(const std::string& plugin, double deadline_s) {
   auto start = std::make_shared<Start>();
   auto outcome = start->outcome.get_future();
   if (mpi_->running()) start->run(*mpi_);
-  else std::thread([start, mpi = mpi_] { start->run(*mpi); }).detach();
+  else start_thread("the thread that starts MPI", [start, mpi = mpi_] { start->run(*mpi); }).detach();
   if (outcome.wait_for(std::chrono::duration<double>(deadline_s)) != std::future_status::ready)
     throw Error(Code::closed,
                 cat("MPI has not started within ", deadline_s, " s: another process has ended, is stopped, ",

@@ -30,16 +30,19 @@ ByteReader read_report(std::span<const std::byte> bytes, int64_t rank) {
   throw Error(code, cat("rank ", rank, ": ", message), hint);
 }
 
-Error current_error() {
+Error current_error() noexcept {
   try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return {Code::out_of_memory, "there is no memory left"};
-  } catch (const std::exception& error) {
-    return {Code::internal, error.what()};
+    try {
+      throw;
+    } catch (const Error& error) {
+      return error;
+    } catch (const std::bad_alloc&) {
+    } catch (const std::exception& error) {
+      return {Code::internal, error.what()};
+    }
+  } catch (const std::bad_alloc&) {  // of the copy
   }
+  return {Code::out_of_memory, "no memory left"};  // short enough to need none
 }
 
 }  // namespace plait

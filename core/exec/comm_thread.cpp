@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "core/base/threads.h"
+
 namespace plait {
 
-CommThread::CommThread() : thread_([this] { loop(); }) {}
+CommThread::CommThread() : thread_(start_thread("the thread of collectives", [this] { loop(); })) {}
 
 CommThread::~CommThread() {
   {

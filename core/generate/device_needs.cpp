@@ -248,7 +248,8 @@ class DeviceFit {
       out.held_states = std::min(out.held_states, usable_.held_states);
       out.spare_states = std::min(out.spare_states, usable_.spare_states);
       return out;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() != Code::out_of_memory) throw;
       return std::nullopt;
     }
   }

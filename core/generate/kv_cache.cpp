@@ -7,6 +7,12 @@
 
 namespace plait {
 
+/// Room for `size` elements, so that they are added without memory.
+template <class T>
+static void make_room(std::vector<T>& list, size_t size) {
+  if (size > list.capacity()) list.reserve(std::max(size, 2 * list.capacity()));
+}
+
 KvSequence::KvSequence(KvCache& cache) : cache_(cache) { ++cache_.sequences_; }
 
 KvSequence::~KvSequence() {
@@ -24,10 +30,12 @@ KvCache::KvCache(const Decoder& decoder, const CacheCapacity& capacity, int64_t 
       page_tokens_(page_tokens),
       held_states_(capacity.held_states) {
   state_users_.resize(static_cast<size_t>(capacity.held_states + capacity.spare_states));
+  free_states_.reserve(state_users_.size());
   for (size_t slot = state_users_.size(); slot-- > 0;) free_states_.push_back(static_cast<int32_t>(slot));
   for (int64_t count : capacity.pages) {
     Pool pool;
     pool.pages.resize(static_cast<size_t>(count));
+    pool.free.reserve(static_cast<size_t>(count));
     for (int64_t page = count; page-- > 0;)
       pool.free.push_back(static_cast<int32_t>(page));  // the lowest is taken first
     pools_.push_back(std::move(pool));
@@ -72,17 +80,34 @@ void KvCache::advance_state(KvSequence& sequence) {
   std::swap(sequence.state_, sequence.next_state_);
 }
 
+void KvCache::Pool::append_idle(int32_t page) {
+  Page& info = pages[static_cast<size_t>(page)];
+  info.before = newest;
+  info.after = -1;
+  (newest < 0 ? oldest : pages[static_cast<size_t>(newest)].after) = page;
+  newest = page;
+  ++idle;
+}
+
+void KvCache::Pool::remove_idle(int32_t page) {
+  Page& info = pages[static_cast<size_t>(page)];
+  (info.before < 0 ? oldest : pages[static_cast<size_t>(info.before)].after) = info.after;
+  (info.after < 0 ? newest : pages[static_cast<size_t>(info.after)].before) = info.before;
+  info.before = info.after = -1;
+  --idle;
+}
+
 int64_t KvCache::available(int pool) const {
   const Pool& row = pools_[static_cast<size_t>(pool)];
-  return static_cast<int64_t>(row.free.size() + row.idle.size());
+  return static_cast<int64_t>(row.free.size()) + row.idle;
 }
 
 int32_t KvCache::take(int pool) {
   Pool& row = pools_[static_cast<size_t>(pool)];
   if (row.free.empty()) {
-    PLAIT_ASSERT(!row.idle.empty());
-    int32_t page = row.idle.begin()->second;
-    row.idle.erase(row.idle.begin());
+    PLAIT_ASSERT(row.idle > 0);
+    const int32_t page = row.oldest;
+    row.remove_idle(page);
     Page& info = row.pages[static_cast<size_t>(page)];
     auto entry = entries_.find(info.hash);
     if (entry != entries_.end()) {
@@ -103,7 +128,7 @@ int32_t KvCache::take(int pool) {
 void KvCache::retain(int pool, int32_t page) {
   Pool& row = pools_[static_cast<size_t>(pool)];
   Page& info = row.pages[static_cast<size_t>(page)];
-  if (info.users++ == 0) row.idle.erase(info.idle_since);
+  if (info.users++ == 0) row.remove_idle(page);
 }
 
 void KvCache::release(int pool, int32_t page) {
@@ -114,8 +139,7 @@ void KvCache::release(int pool, int32_t page) {
     row.free.push_back(page);
     return;
   }
-  info.idle_since = ++clock_;
-  row.idle.emplace(info.idle_since, page);
+  row.append_idle(page);
 }
 
 const KvCache::Entry* KvCache::lookup(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) const {
@@ -152,6 +176,14 @@ uint64_t KvCache::root(const KvSequence& sequence) const {
   return (number << length_limits_.size()) + exceeded(sequence.prefix() + sequence.prompt_);
 }
 
+/// The pages become the sequence's, too.
+void KvCache::retain_all(KvSequence& sequence, std::vector<std::vector<int32_t>> tables) {
+  for (size_t group = 0; group < groups_.size(); ++group)
+    for (int32_t page : tables[group])
+      if (page >= 0) retain(groups_[group].pool, page);
+  sequence.tables_ = std::move(tables);
+}
+
 std::unique_ptr<KvSequence> KvCache::open_prefix(int64_t places) {
   auto sequence = std::make_unique<KvSequence>(*this);
   sequence->tables_.resize(groups_.size());
@@ -166,7 +198,8 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64
   sequence->prompt_ = prompt ? prompt : static_cast<int64_t>(tokens.size());
   sequence->adapter_ = std::move(adapter);
   sequence->tables_.resize(groups_.size());
-  if (prefix) sequence->tables_ = prefix->tables_;
+  std::vector<std::vector<int32_t>> tables(groups_.size());
+  if (prefix) tables = prefix->tables_;
   const size_t own = first_own(*sequence);
   sequence->chain_.assign(own, root(*sequence));
   std::vector<const Entry*> chain(own);
@@ -193,13 +226,11 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64
   size_t pages = chain.size();
   while (pages > own && !usable(pages)) --pages;
   for (size_t group = 0; group < groups_.size(); ++group) {
-    std::vector<int32_t>& table = sequence->tables_[group];
+    std::vector<int32_t>& table = tables[group];
     if (pages > own) table.resize(own);  // the page that was found contains the rest of the prefix
     const auto needed = static_cast<size_t>(first_needed(group, places_of(pages)));
     for (size_t page = 0; page < std::min(table.size(), needed); ++page) table[page] = -1;
     for (size_t page = own; page < pages; ++page) table.push_back(page >= needed ? chain[page]->pages[group] : -1);
-    for (int32_t page : table)
-      if (page >= 0) retain(groups_[group].pool, page);
   }
   sequence->chain_.resize(pages);
   if (pages > own) {
@@ -207,6 +238,7 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64
     sequence->tokens_.assign(tokens.begin(), tokens.begin() + found);
     prefix_hits_ += found;
   }
+  retain_all(*sequence, std::move(tables));
   return sequence;
 }
 
@@ -215,15 +247,11 @@ std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
   sequence->prompt_ = other.prompt_;
   sequence->adapter_ = other.adapter_;
   sequence->tokens_ = other.tokens_;
-  sequence->tables_ = other.tables_;
   sequence->chain_ = other.chain_;
+  std::vector<std::vector<int32_t>> tables = other.tables_;
   auto held = static_cast<size_t>((other.places() + page_tokens_ - 1) / page_tokens_);
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    auto& table = sequence->tables_[group];
-    table.resize(std::min(table.size(), held));  // pages reserved ahead stay with the other sequence
-    for (int32_t page : table)
-      if (page >= 0) retain(groups_[group].pool, page);
-  }
+  for (auto& table : tables) table.resize(std::min(table.size(), held));  // pages reserved ahead stay with the other sequence
+  retain_all(*sequence, std::move(tables));
   if (other.state_ >= 0) ++state_users_[static_cast<size_t>(sequence->state_ = other.state_)];
   return sequence;
 }
@@ -246,6 +274,8 @@ bool KvCache::reserve(KvSequence& sequence, int64_t tokens) {
   }
   for (size_t pool = 0; pool < pools_.size(); ++pool)
     if (needed[pool] > available(static_cast<int>(pool))) return false;
+  copies.reserve(copies.size() + groups_.size());
+  for (auto& table : sequence.tables_) make_room(table, wanted);
   if (needs_state(sequence)) {
     if (states_in_use() >= held_states_) return false;
     sequence.next_state_ = take_state();
@@ -279,14 +309,22 @@ bool KvCache::could_fit(int64_t places) const {
 
 void KvCache::forget_pages() {
   for (Pool& pool : pools_) {
-    for (const auto& [since, page] : pool.idle) pool.free.push_back(page);
-    pool.idle.clear();
+    while (pool.idle > 0) {
+      pool.free.push_back(pool.oldest);
+      pool.remove_idle(pool.oldest);
+    }
     for (Page& page : pool.pages) page = {.users = page.users};
   }
   entries_.clear();
 }
 
+void KvCache::prepare_commit(KvSequence& sequence, size_t tokens) const {
+  make_room(sequence.tokens_, sequence.tokens_.size() + tokens);
+  make_room(sequence.chain_, (static_cast<size_t>(sequence.places()) + tokens) / static_cast<size_t>(page_tokens_));
+}
+
 void KvCache::commit(KvSequence& sequence, std::span<const int32_t> tokens) {
+  prepare_commit(sequence, tokens.size());
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
   advance_state(sequence);
   if (!sequence.prompt_) sequence.prompt_ = sequence.length();
@@ -304,19 +342,27 @@ void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens, int64
     publish(sequence, page);
 }
 
+/// The entry of these tokens, made if there is none. Null: they are not cached, since another chain has the same hash or there is no memory
+/// for the entry; both are legal.
+KvCache::Entry* KvCache::entry_of(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) {
+  const Entry* known = lookup(parent, tokens, hash);
+  if (known) return const_cast<Entry*>(known);
+  try {
+    Entry made{{tokens.begin(), tokens.end()}, parent, std::vector<int32_t>(groups_.size(), -1)};
+    const auto [place, fresh] = entries_.try_emplace(hash, std::move(made));
+    return fresh ? &place->second : nullptr;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 void KvCache::publish(KvSequence& sequence, size_t page) {
   if (has_states()) return;
-  uint64_t parent = page ? sequence.chain_[page - 1] : root(sequence), hash;
-  const std::span<const int32_t> tokens = tokens_of(sequence, sequence.tokens_, page);
-  const Entry* known = lookup(parent, tokens, hash);
+  uint64_t hash = 0;
+  Entry* found = entry_of(page ? sequence.chain_[page - 1] : root(sequence), tokens_of(sequence, sequence.tokens_, page), hash);
   sequence.chain_.push_back(hash);
-  if (!known) {
-    // On a hash collision the existing chain stays; this one is not cached, which is legal.
-    auto [place, fresh] = entries_.try_emplace(hash);
-    if (!fresh) return;
-    place->second = {{tokens.begin(), tokens.end()}, parent, std::vector<int32_t>(groups_.size(), -1)};
-  }
-  Entry& entry = entries_[hash];
+  if (!found) return;
+  Entry& entry = *found;
   for (size_t group = 0; group < groups_.size(); ++group) {
     int32_t mine = sequence.tables_[group][page];
     if (mine < 0 || entry.pages[group] >= 0) continue;

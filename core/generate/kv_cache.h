@@ -12,7 +12,6 @@
 // read-only: a step writes a new one, and the old one is freed after its last reader has moved on. A decoder with
 // states has no prefix caching: pages are useless without the states at their end.
 #include <list>
-#include <map>
 #include <memory>
 #include <span>
 #include <tuple>
@@ -82,6 +81,8 @@ class KvCache {
   void abandon_step(KvSequence& sequence);
   /// Appends tokens whose keys and values are now in the reserved pages.
   void commit(KvSequence& sequence, std::span<const int32_t> tokens);
+  /// Takes the memory that `commit` of so many tokens needs, which then cannot fail.
+  void prepare_commit(KvSequence& sequence, size_t tokens) const;
   /// Same for pages filled from outside, which contain nothing below each group's window.
   void adopt(KvSequence& sequence, std::span<const int32_t> tokens, int64_t prompt);
   /// Bit mask of the decoder's length limits that a prompt ending at that place exceeds: sequences with different
@@ -112,12 +113,16 @@ class KvCache {
     int32_t users = 0;
     uint64_t hash = 0;   ///< of the chain up to this page, if published
     int32_t group = -1;  ///< published for this group; -1: not published
-    int64_t idle_since = 0;
+    int32_t before = -1, after = -1;  ///< of idle pages: its neighbours in their list
   };
+  /// Releasing a page takes no memory: destructors do it.
   struct Pool {
     std::vector<Page> pages;
-    std::vector<int32_t> free;
-    std::map<int64_t, int32_t> idle;  ///< published pages without users, by idle time
+    std::vector<int32_t> free;                   ///< with room for all pages
+    int32_t oldest = -1, newest = -1, idle = 0;  ///< a list of published pages without users, and its length
+
+    void append_idle(int32_t page);
+    void remove_idle(int32_t page);
   };
   struct Entry {
     std::vector<int32_t> tokens;  ///< of this page, compared since hashes may collide
@@ -128,7 +133,9 @@ class KvCache {
   int32_t take(int pool);
   void retain(int pool, int32_t page);
   void release(int pool, int32_t page);
+  void retain_all(KvSequence& sequence, std::vector<std::vector<int32_t>> tables);
   void publish(KvSequence& sequence, size_t page);
+  Entry* entry_of(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash);
   void slide(KvSequence& sequence);
   /// Frees a group's pages below page `first`.
   void give_back(KvSequence& sequence, size_t group, int64_t first);
@@ -154,7 +161,6 @@ class KvCache {
   std::vector<Pool> pools_;
   int64_t page_tokens_;
   std::unordered_map<uint64_t, Entry> entries_;
-  int64_t clock_ = 0;
   int64_t prefix_hits_ = 0, sequences_ = 0;
   std::vector<int32_t> state_users_, free_states_;  ///< by slot; free slots, the next one last
   int64_t held_states_ = 0;

@@ -62,9 +62,8 @@ void RaggedEngine::pad(RaggedStep& step) const {
 }
 
 /// Builds the steps of all replicas, feeds in order.
-ComputeStep RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
+void RaggedEngine::fill(std::span<Feed> feeds, bool hidden, ComputeStep& out) {
   const size_t groups = decoder().groups.size();
-  ComputeStep out;
   out.replicas.resize(replicas_.size());
   for (RaggedStep& step : out.replicas) {
     step.hidden = hidden;
@@ -92,11 +91,17 @@ ComputeStep RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
       std::copy_n(table.begin(), std::min(table.size(), width), all.end() - static_cast<std::ptrdiff_t>(width));
     }
   }
-  return out;
 }
 
-void RaggedEngine::abandon(std::span<Feed> feeds) {
-  for (Feed& feed : feeds) kv(*feed.sequence).cache().abandon_step(kv(*feed.sequence));
+/// The sequences are as before the step, and page copies that were due are due again: those that were made may be made twice.
+void RaggedEngine::abandon(StepInFlight& flight) {
+  for (Feed& feed : flight.feeds) kv(*feed.sequence).cache().abandon_step(kv(*feed.sequence));
+  if (flight.step.replicas.empty()) return;
+  for (const auto& replica : replicas_) {
+    std::vector<KvCache::Copy>& due = step_of(flight.step, *replica).copies;
+    due.insert(due.end(), replica->cache.copies.begin(), replica->cache.copies.end());
+    replica->cache.copies.swap(due);
+  }
 }
 
 /// Tables of angles end with the context; an image's positions may lie beyond its tokens' places.
@@ -129,14 +134,17 @@ void RaggedEngine::check(std::span<const Feed> feeds, bool hidden) const {
 /// All ranks run the program on the tokens of all feeds. Rank 0's part is done when this returns: later stages run on their own.
 void RaggedEngine::begin(std::span<Feed> feeds, bool hidden) {
   PLAIT_ASSERT(static_cast<int64_t>(in_flight_.size()) < steps_in_flight());
-  StepInFlight flight{.feeds = feeds};
+  StepInFlight& flight = in_flight_.emplace_back();
+  flight.feeds = feeds;
   try {
+    flight.outputs.resize(replicas_.size());
     for (Feed& feed : feeds) kv(*feed.sequence).cache().begin_step(kv(*feed.sequence));
     check(feeds, hidden);
-    flight.step = fill(feeds, hidden);
+    fill(feeds, hidden, flight.step);
     broadcast(flight.step);
   } catch (...) {
-    abandon(feeds);
+    abandon(flight);
+    in_flight_.pop_back();
     throw;
   }
   try {
@@ -146,7 +154,6 @@ void RaggedEngine::begin(std::span<Feed> feeds, bool hidden) {
     flight.failure = std::current_exception();
     if (rank_->needs_others()) host_->world().communicator().abort(current_error().message());
   }
-  in_flight_.push_back(std::move(flight));
 }
 
 void RaggedEngine::finish() {
@@ -154,25 +161,26 @@ void RaggedEngine::finish() {
   receive(in_flight_.front());
   last_ = std::move(in_flight_.front());
   in_flight_.pop_front();
-  if (last_.failure) {
-    abandon(last_.feeds);
-    std::rethrow_exception(last_.failure);
+  try {
+    if (last_.failure) std::rethrow_exception(last_.failure);
+    distribute(last_);
+  } catch (...) {
+    abandon(last_);
+    throw;
   }
-  distribute(last_);
 }
 
 void RaggedEngine::receive(StepInFlight& flight) const {
   if (flight.received) return;
   flight.received = true;
-  flight.outputs.resize(replicas_.size());
   if (!host_) return;
-  std::vector<int64_t> reporting, of_replica;
-  for (const auto& replica : replicas_)
-    if (replica->place.reporter > 0 && !step_of(flight.step, *replica).empty()) {
-      reporting.push_back(replica->place.reporter);
-      of_replica.push_back(replica->place.replica);
-    }
   try {
+    std::vector<int64_t> reporting, of_replica;
+    for (const auto& replica : replicas_)
+      if (replica->place.reporter > 0 && !step_of(flight.step, *replica).empty()) {
+        reporting.push_back(replica->place.reporter);
+        of_replica.push_back(replica->place.replica);
+      }
     const auto own = [&] {
       if (flight.failure) std::rethrow_exception(flight.failure);
     };
@@ -202,6 +210,7 @@ void RaggedEngine::distribute(StepInFlight& flight) {
   const RaggedStep& own = flight.step.replicas[0];
   if (!own.empty() && replicas_[0]->place.reporter == 0)
     next[0] = {own.logits ? rank_->logits() : nullptr, rank_->hidden(), own.chooses() ? rank_->tokens() : nullptr};
+  for (Feed& feed : flight.feeds) kv(*feed.sequence).cache().prepare_commit(kv(*feed.sequence), feed.tokens.size());
   for (Feed& feed : flight.feeds) {
     const auto rows = static_cast<size_t>(std::min(feed.rows, static_cast<int64_t>(feed.tokens.size())));
     auto& [logits, hidden, tokens] = next[static_cast<size_t>(replica_of(*feed.sequence).place.replica)];

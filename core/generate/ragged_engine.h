@@ -181,14 +181,14 @@ class RaggedEngine : public Engine {
   }
   void check(std::span<const Feed> feeds, bool hidden) const;
   void check_places(const Feed& feed) const;
-  ComputeStep fill(std::span<Feed> feeds, bool hidden);
+  void fill(std::span<Feed> feeds, bool hidden, ComputeStep& out);
   void feed(const Feed& feed, RaggedStep& step) const;
   void pad(RaggedStep& step) const;
   void receive(StepInFlight& flight) const;
   /// So that the next report of each rank is that of the next command.
   void receive_all() const;
   void distribute(StepInFlight& flight);
-  void abandon(std::span<Feed> feeds);
+  void abandon(StepInFlight& flight);
 
   /// By window, whether each page of a sequence's tokens exists; those below the window were freed.
   using Presence = std::map<int64_t, std::vector<uint8_t>>;

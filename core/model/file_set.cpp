@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 
 namespace plait {
@@ -19,19 +20,11 @@ class Directory final : public FileSet {
 
   std::vector<std::string> names() const override {
     std::vector<std::string> out;
-    std::error_code failure;
-    for (fs::directory_iterator it(path_, failure), end; !failure && it != end; it.increment(failure)) {
-      std::error_code unreadable;
-      if (it->is_regular_file(unreadable)) out.push_back(it->path().filename().string());
-    }
-    if (failure) throw Error(Code::io, cat("cannot list ", quote(path_), ": ", failure.message()));
-    std::sort(out.begin(), out.end());
+    for (std::string& name : names_in(path_))
+      if (is_file(path_of(name))) out.push_back(std::move(name));
     return out;
   }
-  bool has(const std::string& name) const override {
-    std::error_code failure;
-    return fs::is_regular_file(fs::path(path_) / name, failure);
-  }
+  bool has(const std::string& name) const override { return is_file((fs::path(path_) / name).string()); }
   std::shared_ptr<const Blob> read(const std::string& name) const override { return read_file(path_of(name)); }
   std::string place() const override { return path_; }
 
@@ -66,8 +59,7 @@ class Memory final : public FileSet {
 }  // namespace
 
 std::unique_ptr<FileSet> directory_files(const std::string& directory) {
-  std::error_code failure;
-  if (!fs::is_directory(directory, failure)) {
+  if (!is_directory(directory)) {
     throw Error(Code::not_found, cat("there is no directory ", quote(directory)));
   }
   return std::make_unique<Directory>(directory);

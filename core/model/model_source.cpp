@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 #include "core/graph/graft.h"
 #include "core/model/model_config.h"
@@ -27,10 +27,10 @@ std::vector<std::string> files_of(const FileSet& files, std::string_view ending)
 std::vector<std::string> onnx_files(const FileSet& files) { return files_of(files, ".onnx"); }
 
 /// Whether a file begins as PyTorch's archives (zip) or safetensors (a length below 2^32, then JSON) do.
-bool holds_weights(const std::string& path) {
-  char begin[9] = {};
-  std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
-  const std::string_view bytes(begin, sizeof begin);
+bool holds_weights(const Blob& file) {
+  constexpr int64_t length = 9;
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data()), static_cast<size_t>(std::min(file.size(), length)));
+  if (bytes.size() < length) return false;
   return bytes.starts_with("PK\x03\x04") ||
          (bytes.substr(4, 4) == std::string_view("\0\0\0\0", 4) && bytes[8] == '{');
 }
@@ -71,10 +71,10 @@ std::vector<std::string> parts_of(const std::string& name) {
   return out;
 }
 
-/// The bytes of the file, and of the other parts if it was split; empty: it is no GGUF file.
-gguf::Parts gguf_file(const std::string& path, bool copied) {
+/// The bytes of the file, and of the other parts if it was split; empty: it is no GGUF file. `begins`: its bytes.
+gguf::Parts gguf_file(const Blob& begins, const std::string& path, bool copied) {
   gguf::Parts out;
-  if (!gguf::is_gguf(*map_file(path))) return out;
+  if (!gguf::is_gguf(begins)) return out;
   for (const std::string& part : parts_of(path)) out.push_back(copied ? read_file(part) : map_file(part));
   return out;
 }
@@ -144,8 +144,8 @@ std::string choose_model_file(const FileSet& files) {
 }
 
 ModelSource find_model(const std::string& path, bool copied, DType unpack) {
-  std::error_code failure;
-  if (fs::is_directory(path, failure)) {
+  const std::optional<PathKind> kind = look(path);
+  if (kind == PathKind::directory) {
     ModelSource out{directory_files(path), {}, path, copied};
     if (onnx_files(*out.files).empty() && !out.files->has("onnx/encoder_model.onnx") && huggingface::has_model(path))
       return to_complete(path, huggingface::text_files(path),
@@ -160,17 +160,18 @@ ModelSource find_model(const std::string& path, bool copied, DType unpack) {
     out.path = out.files->path_of(out.file);
     return out;
   }
-  if (!fs::exists(path, failure)) {
+  if (!kind) {
     throw Error(Code::not_found, cat("there is no file or directory ", quote(path)),
                 "pass a model directory or an .onnx file");
   }
   fs::path file(path);
-  if (const gguf::Parts parts = gguf_file(path, copied); !parts.empty())
+  const std::shared_ptr<const Blob> begins = map_file(path);
+  if (const gguf::Parts parts = gguf_file(*begins, path, copied); !parts.empty())
     return to_complete(path, named(path, [&] { return gguf::text_files(parts); }),
                        [parts, unpack](LoadProgress* progress, std::vector<std::string>& warnings) {
                          return gguf::model_files(parts, unpack, progress, &warnings);
                        });
-  if (holds_weights(path))
+  if (holds_weights(*begins))
     throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
   return {directory_files(directory), file.filename().string(), directory, copied, path};
@@ -305,9 +306,8 @@ Tokenizer load_tokenizer(const ModelSource& source, const std::string& cache_dir
 }
 
 Tokenizer open_tokenizer(const std::string& path, const std::string& cache_directory, const TextLimits& limits) {
-  std::error_code failure;
-  if (!fs::is_regular_file(path, failure)) return Tokenizer::load(path, cache_directory, limits);
-  if (const gguf::Parts parts = gguf_file(path, false); !parts.empty())
+  if (!is_file(path)) return Tokenizer::load(path, cache_directory, limits);
+  if (const gguf::Parts parts = gguf_file(*map_file(path), path, false); !parts.empty())
     return named(path, [&] {
       return load_tokenizer({memory_files(gguf::text_files(parts)), {}, {}}, cache_directory, limits);
     });

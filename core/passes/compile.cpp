@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
@@ -103,6 +103,7 @@ bool run_recognition(Graph& graph, PassContext& context) {
     try {
       run_passes(recognition_passes, one, context);
     } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       if (all.size() == 1) throw;
       context.decoder.why_not = error.message();
     }

@@ -1,20 +1,17 @@
 #include "core/ranks/rank_threads.h"
 
+#include "core/base/threads.h"
+
 namespace plait {
 
 RankThreads::RankThreads(int64_t ranks) {
-  threads_.reserve(static_cast<size_t>(ranks - 1));
-  try {
-    for (int64_t rank = 1; rank < ranks; ++rank) threads_.emplace_back([this, rank] { loop(rank); });
-  } catch (...) {  // the system has no more threads
-    stop();
-    throw;
-  }
+  start_threads(threads_, 1, ranks, [this](int64_t rank) { loop(rank); }, [this] { end(); });
 }
 
 RankThreads::~RankThreads() {
   wait();
-  stop();
+  end();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void RankThreads::start(Task task) {
@@ -31,14 +28,10 @@ void RankThreads::wait() {
   task_ = nullptr;
 }
 
-void RankThreads::stop() noexcept {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-    started_.notify_all();
-  }
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+void RankThreads::end() noexcept {
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
+  started_.notify_all();
 }
 
 void RankThreads::loop(int64_t rank) {

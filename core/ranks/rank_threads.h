@@ -29,7 +29,7 @@ class RankThreads {
 
  private:
   void loop(int64_t rank);
-  void stop() noexcept;
+  void end() noexcept;  ///< threads leave their loops
 
   std::mutex mutex_;
   std::condition_variable started_, ended_;

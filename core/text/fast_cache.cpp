@@ -4,17 +4,15 @@
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/mapped_file.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 
 namespace plait {
 namespace {
-
-namespace fs = std::filesystem;
 
 bool write_whole(const std::string& path, std::string_view bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wxe");
@@ -26,10 +24,9 @@ bool write_whole(const std::string& path, std::string_view bytes) {
 }  // namespace
 
 std::string fast_cache_path(const std::string& directory, const std::string& cache_dir) {
-  std::error_code ignored;
-  fs::path whole = fs::weakly_canonical(fs::absolute(directory, ignored), ignored);
+  const std::string whole = real_path(directory).value_or(directory);
   char name[48];
-  auto hash = static_cast<unsigned long long>(hash_of(whole.string()));
+  auto hash = static_cast<unsigned long long>(hash_of(whole));
   std::snprintf(name, sizeof name, "/tokenizer-%016llx.fast", hash);
   return cache_dir + name;
 }
@@ -45,14 +42,11 @@ std::shared_ptr<Blob> read_fast_cache(const std::string& path) {
 void write_fast_cache(const std::string& path, std::string_view fast) noexcept {
   try {
     static std::atomic<uint64_t> counter{0};
-    std::error_code error;
-    fs::create_directories(fs::path(path).parent_path(), error);
-    std::string draft = cat(path, ".", int64_t{getpid()}, ".", counter++);
-    bool written = write_whole(draft, fast);
-    if (written) fs::rename(draft, path, error);
-    if (!written || error) fs::remove(draft, error);
+    make_directories(path.substr(0, path.rfind('/')));
+    const std::string draft = cat(path, ".", int64_t{getpid()}, ".", counter++);
+    if (!write_whole(draft, fast) || std::rename(draft.c_str(), path.c_str()) != 0) ::unlink(draft.c_str());
   } catch (...) {
-    // Out of memory for a path: the next load writes the cache.
+    // The next load writes the cache.
   }
 }
 

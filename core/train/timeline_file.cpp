@@ -8,7 +8,7 @@
 namespace plait {
 
 void write_timeline(const std::string& path, const Timeline& timeline, int64_t step) {
-  FileWriter file(path);
+  FileWriter file(path, FileWriter::At::whole);
   if (path.ends_with(".svg")) {
     file.write(timeline_svg(timeline));
   } else {

@@ -1,11 +1,11 @@
 #include "core/train/trained_weights.h"
 
 #include <cstring>
-#include <filesystem>
 
 #include "core/base/block.h"
 #include "core/base/constant.h"
 #include "core/base/error.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 #include "core/passes/adapt/module_names.h"
 #include "core/train/adapters/adapter_arrays.h"
@@ -14,7 +14,6 @@
 namespace plait {
 namespace {
 
-namespace fs = std::filesystem;
 
 /// to [n, k] += scale b a: [n, rank], [rank, k].
 void add_product(const float* a, const float* b, double scale, int64_t n, int64_t rank, int64_t k, float* to) {
@@ -102,7 +101,7 @@ TrainingModel model_of(const Graph& graph, const CompileOptions& options, Traini
 
 /// A step's directory: `path`, or the newest of a run.
 std::string step_directory(const std::string& path) {
-  if (!fs::exists(path + "/manifest.json"))
+  if (!exists(path + "/manifest.json"))
     for (const std::string& of_run : {path, path + "/checkpoints"})
       if (const auto there = list_checkpoints(of_run); !there.empty()) return there.back();
   return path;

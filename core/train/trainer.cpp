@@ -416,7 +416,7 @@ void Trainer::end(Ending ending) {
     engine_.wait_for_checkpoints();
   }
   if (log_) {
-    FileWriter picture(path("loss.svg"));
+    FileWriter picture(path("loss.svg"), FileWriter::At::whole);
     picture.write(loss_curve_svg(log_->reports()));
     picture.finish();
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/threads.h"
 
 namespace plait {
 
@@ -10,7 +11,7 @@ using Clock = std::chrono::steady_clock;
 
 TrainingRun::TrainingRun(std::unique_ptr<Trainer> trainer, std::shared_ptr<void> keep)
     : keep_(std::move(keep)), trainer_(std::move(trainer)), last_(Clock::now()) {
-  if (trainer_->has_data()) thread_ = std::thread([this] { loop(); });
+  if (trainer_->has_data()) thread_ = start_thread("the run's thread", [this] { loop(); });
 }
 
 TrainingRun::~TrainingRun() {

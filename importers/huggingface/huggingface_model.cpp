@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
+#include "core/base/paths.h"
 #include "core/base/safetensors.h"
 #include "core/base/text.h"
 #include "importers/huggingface/config.h"
@@ -20,11 +21,6 @@ namespace fs = std::filesystem;
 using decoder::Weight;
 
 constexpr const char *whole_file = "model.safetensors", *index_file = "model.safetensors.index.json";
-
-bool exists(const std::string& path) {
-  std::error_code failure;
-  return fs::exists(path, failure);
-}
 
 nlohmann::json json_of(const std::string& directory, const char* name) {
   nlohmann::json out = nlohmann::json::parse(read_text_file(directory + "/" + name), nullptr, false);
@@ -46,14 +42,10 @@ std::vector<std::string> weight_files(const std::string& directory) {
       out.push_back(file);
     }
   } else {
-    std::error_code failure;
-    for (fs::directory_iterator at(directory, failure), end; !failure && at != end; at.increment(failure)) {
+    for (std::string& name : names_in(directory))
       // Adapters, and a second copy of the weights in the names of Mistral's own programs.
-      const std::string name = at->path().filename().string();
-      if (at->path().extension() == ".safetensors" && !name.starts_with("adapter_") &&
-          !name.starts_with("consolidated"))
-        out.push_back(name);
-    }
+      if (fs::path(name).extension() == ".safetensors" && !name.starts_with("adapter_") && !name.starts_with("consolidated"))
+        out.push_back(std::move(name));
   }
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());

@@ -1,16 +1,15 @@
 #include "importers/onnx/export.h"
 
 #include <onnx-ml.pb.h>
+#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <system_error>
+#include <optional>
 #include <tuple>
 
 #include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 #include "importers/onnx/plan_writer.h"
 #include "importers/onnx/tensor_reader.h"
@@ -20,7 +19,6 @@ namespace plait {
 namespace {
 
 using namespace onnx_import;
-namespace fs = std::filesystem;
 
 // ONNX Runtime computes sizes and axes at load time, from tensors inside the file.
 constexpr int64_t least_external = 1024;
@@ -28,50 +26,40 @@ constexpr int64_t least_external = 1024;
 constexpr int64_t most_in_node = 1 << 20;
 constexpr int64_t page = 4096, line = 64, least_paged = 1 << 16;
 
-/// A file that is removed unless it is kept.
+/// A file that is removed unless it is kept. It is made by the first byte.
 class NewFile {
  public:
-  explicit NewFile(fs::path path) : path_(std::move(path)) {
-    if (fs::exists(path_))
-      throw Error(Code::invalid_argument, cat(quote(path_.string()), " is there already"),
-                  "export into a directory that holds no model");
+  explicit NewFile(std::string path) : path_(std::move(path)) {
+    if (exists(path_))
+      throw Error(Code::invalid_argument, cat(quote(path_), " is there already"), "export into a directory that holds no model");
   }
   ~NewFile() {
-    if (!open_ || kept_) return;
-    std::error_code ignored;
-    stream_.close();
-    fs::remove(path_, ignored);
+    if (begun_ && !kept_) ::unlink(path_.c_str());
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
   void write(const void* bytes, int64_t size) {
-    if (!open_) stream_.open(path_, std::ios::binary | std::ios::trunc);
-    open_ = true;
-    stream_.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(size));
-    check();
+    if (!file_) file_.emplace(path_);
+    begun_ = true;
+    file_->write({static_cast<const std::byte*>(bytes), static_cast<size_t>(size)});
     size_ += size;
   }
   void pad_to(int64_t alignment) {
     static constexpr char zeros[page] = {};
     if (size_ % alignment) write(zeros, alignment - size_ % alignment);
   }
-  void close() {
-    if (open_) stream_.close();
-    check();
+  void finish() {
+    if (file_) file_->finish();
   }
   void keep() { kept_ = true; }
   int64_t size() const { return size_; }
 
  private:
-  void check() const {
-    if (!stream_) throw Error(Code::io, cat("cannot write ", quote(path_.string()), ": ", std::strerror(errno)));
-  }
-
-  fs::path path_;
-  std::ofstream stream_;
+  std::string path_;
+  std::optional<FileWriter> file_;
   int64_t size_ = 0;
-  bool open_ = false, kept_ = false;
+  bool begun_ = false, kept_ = false;
 };
 
 class Exporter {
@@ -167,16 +155,14 @@ std::vector<std::string> export_model(const std::shared_ptr<const Blob>& origina
                                       const std::string& file) {
   if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos)
     throw Error(Code::invalid_argument, cat(quote(file), " is no name for a file"));
-  std::error_code failure;
-  fs::create_directories(directory, failure);
-  if (failure) throw Error(Code::io, cat("cannot make the directory ", quote(directory), ": ", failure.message()));
-  NewFile model(fs::path(directory) / file), data(fs::path(directory) / (file + ".data"));
+  make_directories(directory);
+  NewFile model(cat(directory, "/", file)), data(cat(directory, "/", file, ".data"));
   std::optional<PlanWriter> plan;
   if (changes.plan) plan.emplace(*changes.plan);
   std::string bytes = Exporter(original, resolver, changes, data, file + ".data").run(plan ? &*plan : nullptr);
   model.write(bytes.data(), static_cast<int64_t>(bytes.size()));
-  model.close();
-  data.close();
+  data.finish();
+  model.finish();
   model.keep();
   data.keep();
   return plan ? plan->unread() : std::vector<std::string>();

@@ -1,7 +1,9 @@
 #include "serving/http/server.h"
 
 #include <algorithm>
+#include <new>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "serving/http/base/failure.h"
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int64_t stop_tag = -1;  // calls are numbered from 1
 constexpr size_t long_body = 256 << 10;
+constexpr int32_t no_memory_status = 503;
 
 bool is_long(const Call& call) { return call.body.size() > long_body; }
 
@@ -30,18 +33,33 @@ void release_memory() {
 
 Server::Server(const ServerSettings& settings) : settings_(settings), access_(settings.access) {
   transport_ = std::make_unique<Transport>(settings_.transport, static_cast<Host&>(*this));
-  threads_.emplace_back([this] { pump(); });
-  for (int64_t i = 0; i < settings_.workers; ++i) threads_.emplace_back([this] { work(); });
+  const int64_t threads = settings_.workers + 1;
+  try {
+    threads_.reserve(static_cast<size_t>(threads));
+    threads_.emplace_back([this] { pump(); });
+    for (int64_t i = 0; i < settings_.workers; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    const size_t which = threads_.size() + 1;
+    end();
+    throw NoThread("cannot start thread " + std::to_string(which) + " of the server's " + std::to_string(threads) + ": " +
+                   error.code().message());
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-Server::~Server() {
+Server::~Server() { end(); }
+
+void Server::end() noexcept {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   queued_.notify_all();
-  plait_mailbox_post(mailbox_.get(), stop_tag);
+  plait_mailbox_post(mailbox_.get(), stop_tag);  // without memory for it the next tick notices
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   transport_.reset();  // drops the calls that are left
 }
 
@@ -84,6 +102,7 @@ bool Server::drain(std::chrono::milliseconds timeout) {
 }
 
 ServerStats Server::stats() const {
+  if (!transport_->runs()) throw std::runtime_error("a fault ended the server's thread: no call is answered any more");
   const int64_t connections = transport_->connections();
   std::lock_guard lock(mutex_);
   ServerStats out = stats_;
@@ -123,13 +142,47 @@ void Server::set_answer(const std::shared_ptr<Call>& call, std::unique_ptr<Answe
   // What is left in `made` ends here: its requests are cancelled.
 }
 
-void Server::arrived(uint64_t number, const Head& head) {
-  auto call = std::make_shared<Call>(head, access_.fields(head));
-  {
+/// The answer of an error, which is counted.
+std::unique_ptr<Answer> Server::refusal(Call& call, const HttpError& error) {
+  auto out = Reply::of(error, call.route ? call.route->errors : nullptr);
+  call.refused = true;
+  meter_.refused(error.status);
+  return out;
+}
+
+/// There is no memory for an answer, nor for the error's text: `take` answers without either.
+void Server::fail(Call& call) noexcept {
+  std::unique_ptr<Answer> left;
+  std::lock_guard lock(call.mutex);
+  left.swap(call.answer);
+  call.failed = true;
+  if (!std::exchange(call.refused, true)) meter_.refused(no_memory_status);
+}
+
+void Server::arrived(uint64_t number, const Head& head) noexcept {
+  std::shared_ptr<Call> call;
+  try {
+    call = std::make_shared<Call>(head, access_.fields(head));
+    call->number = number;
     std::lock_guard lock(mutex_);
     calls_.emplace(number, call);
+  } catch (...) {
+    return refused(number);
   }
-  call->number = number;
+  meter_.came();
+  try {
+    admit(call, head);
+  } catch (...) {
+    fail(*call);
+  }
+}
+
+void Server::refused(uint64_t) noexcept {
+  meter_.came();
+  meter_.refused(no_memory_status);  // `take` finds no call
+}
+
+void Server::admit(const std::shared_ptr<Call>& call, const Head& head) {
   try {
     access_.check_host(head);
     if (head.method == "OPTIONS") return set_answer(call, std::make_unique<Reply>("", 204));
@@ -149,52 +202,66 @@ void Server::arrived(uint64_t number, const Head& head) {
     queue_.push_back(call);
     queued_.notify_one();
   } catch (const HttpError& error) {
-    meter_.refused(error.status);
-    set_answer(call, Reply::of(error, call->route ? call->route->errors : nullptr));
+    set_answer(call, refusal(*call, error));
   }
 }
 
-void Server::answer(const std::shared_ptr<Call>& call) {
-  std::unique_ptr<Answer> made;
-  const ErrorForm form = call->route->errors;
+/// What the route's handler makes, or the answer of its error.
+std::unique_ptr<Answer> Server::made(Call& call) {
   try {
-    made = (this->*call->route->handler)(*call);
+    return (this->*call.route->handler)(call);
   } catch (HttpError& error) {
-    meter_.refused(error.status);
     if (error.status == 429) error.retry_after_ms = meter_.retry_after_ms();
-    made = Reply::of(error, form);
+    return refusal(call, error);
   } catch (const plait_api::Failure& failure) {
-    const HttpError error = http_error(failure);
-    meter_.refused(error.status);
-    made = Reply::of(error, form);
+    return refusal(call, http_error(failure));
+  } catch (const std::bad_alloc&) {
+    return refusal(call, no_memory());
   } catch (const std::exception& error) {
-    meter_.refused(500);
-    made = Reply::of(HttpError(500, error.what(), "internal"), form);
+    return refusal(call, HttpError(500, error.what(), "internal"));
   }
-  Answer& waits = *made;
-  std::lock_guard lock(call->mutex);
-  if (call->gone) return;
-  call->answer = std::move(made);
-  waits.attach(mailbox_.get(), call->number);
 }
 
-Taken Server::take(uint64_t number, Part& part) {
+void Server::answer(const std::shared_ptr<Call>& call) noexcept {
+  try {
+    std::unique_ptr<Answer> answer = made(*call);
+    Answer& waits = *answer;
+    std::lock_guard lock(call->mutex);
+    if (call->gone) return;
+    call->answer = std::move(answer);
+    waits.attach(mailbox_.get(), call->number);
+  } catch (...) {
+    fail(*call);
+  }
+}
+
+Taken Server::take(uint64_t number, Part& part) noexcept {
+  constexpr Part without_text{no_memory_status, "application/json", "retry-after: 1\n",
+                              R"({"error":{"message":"the machine has no memory left","type":"server_error"}})"};
   const std::shared_ptr<Call> call = find(number);
-  if (!call) return Taken::end;
+  if (!call) return part = without_text, Taken::end;
   std::lock_guard lock(call->mutex);
-  if (!call->answer) return Taken::wait;
-  const Taken taken = call->answer->take(part);
-  if (taken != Taken::wait && !std::exchange(call->begun, true)) {
-    call->fields.append(part.fields);
-    part.fields = call->fields;
-  } else {
-    part.content_type = part.fields = {};  // of the first part only
+  if (!call->answer && !call->failed) return Taken::wait;
+  try {
+    if (call->failed) throw std::bad_alloc();
+    const Taken taken = call->answer->take(part);
+    if (taken != Taken::wait && !call->begun) {
+      call->fields.append(part.fields);
+      call->begun = true;
+      part.fields = call->fields;
+    } else {
+      part.content_type = part.fields = {};  // of the first part only
+    }
+    call->complete = taken == Taken::end;
+    return taken;
+  } catch (...) {
+    part = call->begun ? Part{} : without_text;
+    if (!std::exchange(call->refused, true)) meter_.refused(no_memory_status);
+    return Taken::end;
   }
-  call->complete = taken == Taken::end;
-  return taken;
 }
 
-void Server::dropped(uint64_t number) {
+void Server::dropped(uint64_t number) noexcept {
   std::shared_ptr<Call> call;
   {
     std::lock_guard lock(mutex_);
@@ -208,14 +275,15 @@ void Server::dropped(uint64_t number) {
     if (calls_.empty()) ended_.notify_all();
   }
   std::unique_ptr<Answer> answer;
-  bool complete = false;
+  bool complete = false, refused = false;
   {
     std::lock_guard lock(call->mutex);
     call->gone = true;
     complete = call->complete;
     answer = std::move(call->answer);  // its requests are cancelled when it ends
+    refused = std::exchange(call->refused, true);  // once counted
   }
-  if (!complete) meter_.cancelled();
+  if (!refused) complete ? meter_.answered() : meter_.cancelled();
   std::lock_guard lock(mutex_);
   ++(complete ? stats_.answered : stats_.cancelled);
 }
@@ -233,7 +301,7 @@ void Server::work() {
       queued_.wait(lock, [&] { return stopping_ || next_call() != queue_.end(); });
       if (stopping_) return;
       const auto next = next_call();
-      call = std::move(*next);
+      call = *next;
       queue_.erase(next);
       reading_long_ += is_long(*call);
     }
@@ -256,11 +324,18 @@ void Server::pump() {
     int64_t tag = 0;
     const plait_status status = plait_mailbox_next(mailbox_.get(), tick_ms, &tag);
     if (status == PLAIT_OK && tag == stop_tag) return;
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
     if (status == PLAIT_OK) transport_->wake(static_cast<uint64_t>(tag));
     const auto now = std::chrono::steady_clock::now();
     if (now - ticked < std::chrono::milliseconds(tick_ms)) continue;
     ticked = now;
-    keep_alive();
+    try {
+      keep_alive();
+    } catch (...) {  // no memory: the next tick is soon enough
+    }
   }
 }
 

@@ -59,12 +59,18 @@ class Server : public Models, private Host {
   friend struct Route;
   static const Route routes[];
 
-  void arrived(uint64_t number, const Head& head) override;
-  Taken take(uint64_t number, Part& part) override;
-  void dropped(uint64_t number) override;
+  void arrived(uint64_t number, const Head& head) noexcept override;
+  void refused(uint64_t number) noexcept override;
+  Taken take(uint64_t number, Part& part) noexcept override;
+  void dropped(uint64_t number) noexcept override;
 
   const Route& route_of(const Head& head) const;
-  void answer(const std::shared_ptr<Call>& call);
+  void admit(const std::shared_ptr<Call>& call, const Head& head);
+  std::unique_ptr<Answer> made(Call& call);
+  void answer(const std::shared_ptr<Call>& call) noexcept;
+  std::unique_ptr<Answer> refusal(Call& call, const HttpError& error);
+  void fail(Call& call) noexcept;
+  void end() noexcept;
   void set_answer(const std::shared_ptr<Call>& call, std::unique_ptr<Answer> made);
   std::shared_ptr<Call> find(uint64_t number) const;
   ServedModels served() const;

@@ -90,6 +90,7 @@ LAW = {
     "importers/gguf": ["importers/decoder"],
     "importers/huggingface": ["importers/decoder"],
     "serving": ["core/generate"],
+    "bindings/memory": [],
     "bindings/c": ["serving", "core/model", "core/train/adapters", "core/plan/measure", "kernels/reference/reference.h",
                    "kernels/cpu/cpu.h", "kernels/cuda/cuda_device.h", "kernels/cuda/launch/register.h"],
     "bindings/c/train": ["bindings/c", "core/train"],

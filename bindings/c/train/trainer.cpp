@@ -73,6 +73,12 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
                                            std::move(evaluation), *pool_, &progress, world.get());
   if (const std::string adapter = settings_.text("adapter"); !adapter.empty() && trainer->steps_done() == 0)
     load_adapter(trainer->engine(), adapter);
+  if (options_.resume && !options_.directory.empty()) {
+    const int64_t done = trainer->steps_done();
+    model_->log().write(LogLevel::info, done ? cat("resume: the run continues at step ", done + 1, ", after its checkpoint of step ", done)
+                                             : cat("resume: the run begins at step 1: ", quote(options_.directory, 4096),
+                                                   " has no checkpoint"));
+  }
   if (!plan.adapters.empty()) trainer->engine().load(plan.adapters);
   progress.check();
   return std::make_shared<TrainingRun>(

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 #include "core/schedule/schedules.h"
 #include "core/train/pipeline.h"
@@ -84,8 +85,7 @@ std::string schedule_of(const std::string& given) {
   const std::string_view name = trimmed(std::string_view(given).substr(0, given.find(':')));
   const auto known = schedule_rows();
   if (std::any_of(known.begin(), known.end(), [&](const ScheduleRow& row) { return row.name == name; })) return given;
-  std::error_code failure;
-  if (!std::filesystem::exists(given, failure)) {
+  if (!exists(given)) {
     schedule_terms(given, 1);  // throws, with the names
     return given;
   }
@@ -99,10 +99,9 @@ std::string schedule_of(const std::string& given) {
 }
 
 std::string timeline_file(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code failure;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, failure))
-    throw Error(Code::io, cat("timeline is ", quote(path, 4096), ": there is no directory ", quote(folder.string(), 4096)),
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (!folder.empty() && !is_directory(folder))
+    throw Error(Code::io, cat("timeline is ", quote(path, 4096), ": there is no directory ", quote(folder, 4096)),
                 "create it, or give another file");
   return path;
 }

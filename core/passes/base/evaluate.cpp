@@ -93,7 +93,7 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
     refuse_strings(dtype);
     int64_t elements = checked_elements({shape.begin(), shape.end()}, dtype_bits(dtype));
     if (packed_bytes(elements, dtype_bits(dtype)) > budget)
-      throw Error(Code::out_of_memory,
+      throw Error(Code::unsupported,
                   cat(describe(node), " would need ", human_bytes(packed_bytes(elements, dtype_bits(dtype)))));
     made.push_back(k);
     out_info.push_back({dtype, shape.rank(), false});
@@ -101,7 +101,7 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
   }
   context.budget->steps -= steps_of(schema, node, views, types);
   if (context.budget->steps < 0)
-    throw Error(Code::out_of_memory,
+    throw Error(Code::unsupported,
                 cat(describe(node), ": the graph needs too much computation at compile time"));
   for (size_t k : made) {
     outputs[k] = Tensor(types[k].first, types[k].second);

@@ -12,7 +12,7 @@ namespace plait {
 
 /// Evaluates one node without bodies. `symbols` are the values of the graph's symbols (for plait.Sizes), may be
 /// empty. Absent inputs are Tensors of dtype none. Steps are subtracted from the context's budget. Throws
-/// Error(out_of_memory) if an output needs more than `budget` bytes or no steps are left, and the errors of the shape
+/// Error(unsupported) if an output needs more than `budget` bytes or no steps are left, and the errors of the shape
 /// rule and the kernel.
 std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph, const Node& node,
                                   std::span<const Tensor> inputs, std::span<const int64_t> symbols, int64_t budget);

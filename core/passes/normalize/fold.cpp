@@ -275,7 +275,7 @@ class Folder {
     try {
       outputs = evaluate_node(context_, graph_, node, inputs, {}, std::min(budget, context_.budget->kept_bytes));
     } catch (const Error& error) {
-      if (error.code() != Code::out_of_memory && error.code() != Code::unsupported) throw;
+      if (error.code() != Code::unsupported) throw;
       return false;  // left for the run, which has its own limits and messages
     }
     for (const Tensor& output : outputs) context_.budget->kept_bytes -= output.bytes();

@@ -4,7 +4,7 @@
 // a sum. One symbol each for batch, sequence and past makes derived shapes comparable.
 #include <algorithm>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/graph/graft.h"
 #include "core/graph/infer.h"
@@ -207,7 +207,8 @@ class Finder {
     try {
       Knowledge knowledge;
       infer_graph(ops_, inferred, knowledge);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       return;  // compilation reports it better
     }
     auto same_length = [&](const DecoderInterface::Cache& cache) {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/passes/raise/region.h"
 
@@ -263,7 +263,8 @@ bool CacheMover::all_agree(const std::vector<End>& ends, const std::vector<Value
       first = *ends[k].joins.begin();
       if (!trial->agrees(ends[k], fresh[k], joins_)) return false;
     }
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     return false;  // cannot be evaluated
   }
   return true;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/passes/raise/raiser.h"
 
@@ -70,7 +70,8 @@ class Tracer {
         for (int64_t t = 0; t < keys(); ++t)
           for (int64_t k = 0; k < operand_.size; ++k)
             if (std::fabs(kept[index(i, t, k)] - (t < first_ ? factor_ : 0)) > 1e-6) return false;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       return false;
     }
     return true;
@@ -84,7 +85,8 @@ class Tracer {
     if (!shape || !to || to->elements() != h * all * d || shape->elements() < 1) return false;
     try {
       if (!measure(from, *shape)) return false;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       return false;  // the nodes between cannot be evaluated
     }
     if (place(0, 0, 0) != 0) return false;

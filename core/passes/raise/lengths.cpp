@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/passes/raise/raiser.h"
 
@@ -29,7 +29,8 @@ class LengthProbe {
         (one_more(middle) == first ? same : other) = middle;
       }
       return depends_on_length_alone(same, *far) ? std::optional(same) : std::nullopt;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       return std::nullopt;  // it depends on more than sizes, mask and positions
     }
   }
@@ -50,7 +51,8 @@ class LengthProbe {
       int64_t length = probe.past + probe.tokens;
       try {
         return one_more(length) != first ? std::optional(length) : std::nullopt;
-      } catch (const Error&) {  // a table is too short: the next length is shorter
+      } catch (const Error& error) {  // a table is too short: the next length is shorter
+        if (!is_about_input(error.code())) throw;
       }
     }
     return std::nullopt;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/passes/raise/raiser.h"
 
@@ -154,6 +154,7 @@ bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch&
       found = true;
       break;
     } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       last_error = error.message();
     }
   }
@@ -181,6 +182,7 @@ bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch&
       why = cat("its masks are not causal with a window of ", window, " at ", probe.past, " past and ", probe.tokens,
                 " new tokens");
     } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       why = cat("its masks could not be evaluated: ", error.message());
     }
     return false;

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/passes/base/widen.h"
@@ -579,6 +579,7 @@ void raise(Graph& graph, PassContext& context) {
   try {
     fits = Raiser(graph, context).run();
   } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     context.decoder.why_not = error.message();
     context.decoder.obstacles.push_back(error.message());
   }

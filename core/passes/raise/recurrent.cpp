@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/passes/raise/raiser.h"
@@ -128,6 +128,7 @@ class RecurrentMatcher {
         if (std::all_of(std::begin(probes), std::end(probes), [&](const Probe& probe) { return agrees(probe); }))
           return true;
       } catch (const Error& error) {
+        if (!is_about_input(error.code())) throw;
         return refuse(cat("it could not be run on numbers: ", error.message()));
       }
     }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 
 namespace plait {
 
@@ -94,7 +94,8 @@ std::optional<std::vector<float>> RegionProbe::run(const Region& region, const S
   for (SymbolId id = 0; id < graph.symbols.size(); ++id) evaluator.bind_symbol(id, tokens);
   try {
     return floats(evaluator.value(region.output));
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     return std::nullopt;
   }
 }

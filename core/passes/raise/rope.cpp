@@ -1,7 +1,7 @@
 // Raise, rotary position embeddings: x cos + rotate(x) sin, found by evaluating it for three tokens.
 #include <algorithm>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/passes/raise/region.h"
 
 namespace plait {
@@ -90,7 +90,8 @@ std::optional<std::vector<Node>> lift_rope(const RegionProbe& probe, const Regio
       tables.push_back(floats(side.back().second));
       if (static_cast<int64_t>(tables.back().size()) != s * *width) return std::nullopt;
     }
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     return std::nullopt;  // they depend on more than positions
   }
   Shape shape{1, heads.constant(), s, dims[3].constant()};

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/function_ref.h"
 #include "core/passes/raise/region.h"
 
@@ -184,7 +184,8 @@ bool Settler::same_values(const Graph& graph, ValueId a, ValueId b) const {
     try {
       Evaluator evaluator = evaluator_at(graph, context_, probe);
       if (!close(floats(evaluator.value(a)), floats(evaluator.value(b)))) return false;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       return false;
     }
   }
@@ -238,7 +239,8 @@ bool Settler::counts_places(ValueId id, ValueId table) const {
       if (static_cast<int64_t>(places.size()) != probe.tokens) return false;
       for (size_t i = 0; i < places.size(); ++i)
         if (places[i] != static_cast<int64_t>(i)) return false;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       return false;
     }
   }
@@ -253,13 +255,15 @@ bool Settler::holds(ValueId id, FunctionRef<bool(const Tensor&)> agrees) const {
   try {
     for (const Probe& probe : {Probe{0, 5}, Probe{0, 1}, Probe{3, 4}, Probe{11, 2}})
       if ((cached || !probe.past) && !at(probe)) return false;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     return false;
   }
   for (const Probe& probe : long_probes(cached)) {
     try {
       return at(probe);
-    } catch (const Error&) {  // a table is too short: the next probe is shorter
+    } catch (const Error& error) {  // a table is too short: the next probe is shorter
+      if (!is_about_input(error.code())) throw;
     }
   }
   return false;

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/base/error.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/mesh/file_layout.h"
 #include "core/passes/base/pass.h"
@@ -323,7 +323,8 @@ Mesh mesh_of(const DeviceConfiguration& configuration) {
   try {
     Mesh named = Mesh::parse(configuration.name);
     if (named.ranks() == configuration.devices) return named;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_input(error.code())) throw;
     // A plain name.
   }
   return Mesh::parse(cat("tensor=", configuration.devices));
@@ -339,6 +340,7 @@ ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const
       notes.insert(notes.end(), told.begin(), told.end());
       return out;
     } catch (const Error& error) {
+      if (!is_about_input(error.code())) throw;
       if (!first) first = error;
     }
   }
@@ -363,7 +365,7 @@ ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool tra
     }
     return out;
   } catch (const Error& error) {
-    if (asked) throw;
+    if (asked || !is_about_input(error.code())) throw;
     if (options.log && options.rank == 0)
       options.log->write(LogLevel::warning, cat("the file's annotations are passed over: ", error.message()));
     return seeds_of(graph, options.ops, options.mesh, options.seeds, training);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "core/base/text.h"
 #include "core/base/thread_pool.h"
+#include "core/base/threads.h"
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
@@ -157,7 +159,13 @@ Machine measure_machine(int ranks, int threads, const OpSet& ops, const KernelTa
         worlds[i]->communicator().abort("measuring the machine failed");
       }
     };
-    for (size_t i = 1; i < worlds.size(); ++i) others.emplace_back(rank, i);
+    others.reserve(worlds.size());
+    try {
+      for (size_t i = 1; i < worlds.size(); ++i) others.emplace_back(rank, i);
+    } catch (const std::system_error& why) {
+      worlds[0]->communicator().abort("a rank's thread did not start");
+      throw no_thread(cat("thread ", others.size() + 2, " of ", worlds.size()), why);
+    }
     rank(0);
   }
   for (const std::exception_ptr& error : errors)

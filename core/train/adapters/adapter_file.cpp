@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 
 #include "core/base/constant.h"
+#include "core/base/draft_directory.h"
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
@@ -17,7 +17,6 @@
 namespace plait {
 namespace {
 
-namespace fs = std::filesystem;
 
 constexpr std::string_view of_module = "base_model.model.", of_prefix = "prompt_embeddings";
 /// PEFT also writes the tables that have adapters.
@@ -205,9 +204,7 @@ AdapterWeights read_adapter(const std::string& directory) {
 }
 
 void write_adapter(const AdapterWeights& adapter, const std::string& directory, const std::string& base) {
-  std::error_code failure;
-  fs::create_directories(directory, failure);
-  if (failure) throw Error(Code::io, cat("cannot make ", quote(directory, 4096), ": ", failure.message()));
+  DraftDirectory draft(directory);
   std::vector<NamedTensor> named;
   nlohmann::ordered_json config{{"peft_type", adapter.prefix_tokens() ? prefix_kind : lora_kind},
                                 {"task_type", "CAUSAL_LM"},
@@ -245,9 +242,9 @@ void write_adapter(const AdapterWeights& adapter, const std::string& directory, 
                    {"alpha_pattern", alphas},
                    {"target_modules", modules}});
   }
-  write_safetensors(directory + tensors_name, std::move(named), {{"format", "pt"}});
-  write_config(directory, config);
-  sync_directory(directory);
+  write_safetensors(draft.path() + tensors_name, std::move(named), {{"format", "pt"}});
+  write_config(draft.path(), config);
+  draft.publish(config_name + 1, DraftDirectory::Existing::replaced);
 }
 
 }  // namespace plait

@@ -1,17 +1,16 @@
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 
 #include "core/base/block.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 #include "core/train/checkpoint/checkpoint.h"
 #include "core/train/checkpoint/checkpoint_manifest.h"
 
 namespace plait {
-namespace fs = std::filesystem;
 
 /// A piece and its bytes in the mapped shard.
 struct StoredPiece {
@@ -91,8 +90,7 @@ bool meets(const ManifestPiece& piece, const Shape& begin, const Shape& size) {
 
 Checkpoint Checkpoint::open(const std::string& path, const std::optional<std::string>& model) {
   const std::string manifest_path = cat(path, "/", manifest_name);
-  std::error_code ignored;
-  if (!fs::exists(manifest_path, ignored))
+  if (!exists(manifest_path))
     throw Error(Code::not_found, cat(quote(path, 4096), " is no checkpoint: it has no ", manifest_name),
                 "give the directory of one step");
   Manifest manifest;
@@ -166,11 +164,10 @@ Tensor Checkpoint::read(const std::string& name) const {
 
 std::vector<std::string> list_checkpoints(const std::string& directory) {
   std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code failure;
-  for (fs::directory_iterator it(directory, failure), end; !failure && it != end; it.increment(failure)) {
-    const int64_t step = step_of(it->path().filename().string());
-    std::error_code ignored;
-    if (step >= 0 && fs::exists(it->path() / manifest_name, ignored)) found.emplace_back(step, it->path().string());
+  for (const std::string& name : names_in(directory)) {
+    const int64_t step = step_of(name);
+    std::string path = cat(directory, "/", name);
+    if (step >= 0 && exists(cat(path, "/", manifest_name))) found.emplace_back(step, std::move(path));
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> out;

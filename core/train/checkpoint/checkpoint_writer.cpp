@@ -5,22 +5,23 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstring>
 #include <exception>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
+#include "core/base/threads.h"
 #include "core/train/checkpoint/checkpoint.h"
 #include "core/train/checkpoint/checkpoint_manifest.h"
 #include "core/base/file_writer.h"
 #include "core/base/safetensors.h"
 
 namespace plait {
-namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view draft_mark = ".tmp";  // suffix of a step's name: being written or removed
@@ -30,33 +31,19 @@ Error directory_error(std::string_view what, const std::string& path, const std:
                "check the path and its permissions");
 }
 
-void make_directory(const std::string& path) {
-  std::error_code failure;
-  fs::create_directories(path, failure);
-  if (failure) throw directory_error("make", path, failure.message());
-}
-
-/// Renames a directory to a name that readers ignore.
-void remove_draft(const std::string& path) {
-  std::error_code failure;
-  fs::remove_all(path, failure);
-  if (failure) throw directory_error("remove", path, failure.message());
-}
-
 /// Removes a checkpoint so that readers never see half of it.
 void remove_checkpoint(const std::string& path) {
   const std::string draft = cat(path, draft_mark, "-old");
-  remove_draft(draft);
+  remove_path(draft);
   rename_path(path, draft);
-  remove_draft(draft);
+  remove_path(draft);
 }
 
 /// Renames the draft to `path` and removes a checkpoint of that name. The name always exists if the file system
 /// supports exchange (all of Linux's own do).
 void publish(const std::string& draft, const std::string& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return rename_path(draft, path);
-  if (renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return remove_draft(draft);
+  if (!exists(path)) return rename_path(draft, path);
+  if (renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return remove_path(draft);
   remove_checkpoint(path);
   rename_path(draft, path);
 }
@@ -74,7 +61,8 @@ struct CheckpointWriter::Job {
 /// The writer thread.
 class CheckpointWriter::Worker {
  public:
-  explicit Worker(CheckpointOptions options) : options_(std::move(options)), thread_([this] { loop(); }) {}
+  explicit Worker(CheckpointOptions options)
+      : options_(std::move(options)), thread_(start_thread("the thread that saves", [this] { loop(); })) {}
   ~Worker() {
     {
       std::lock_guard lock(mutex_);
@@ -99,15 +87,11 @@ class CheckpointWriter::Worker {
 
   /// Removes drafts of interrupted saves, except the step that other writers may already write.
   void remove_drafts(const std::string& but = {}) const {
-    std::vector<std::string> drafts;
-    std::error_code failure;
-    for (fs::directory_iterator it(options_.directory, failure), end; !failure && it != end; it.increment(failure)) {
-      const std::string name = it->path().filename().string();
+    for (const std::string& name : names_in(options_.directory)) {
       const size_t mark = name.find(draft_mark);
       if (mark != std::string::npos && step_of(name.substr(0, mark)) >= 0 && name != but)
-        drafts.push_back(it->path().string());
+        remove_path(cat(options_.directory, "/", name));
     }
-    for (const std::string& draft : drafts) remove_draft(draft);
   }
 
  private:
@@ -132,7 +116,7 @@ class CheckpointWriter::Worker {
 
   void run(Job& job) {
     const std::string path = options_.directory + "/" + step_name(job.info.step), draft = cat(path, draft_mark);
-    make_directory(draft);
+    make_directories(draft);
     write_shard(job, draft + "/" + shard_name(options_.writer, options_.writers));
     if (!is_first()) return;  // writer 0 may already have renamed the directory
     write_manifest(job, draft);
@@ -172,9 +156,8 @@ class CheckpointWriter::Worker {
   /// Waits for another writer's shard. Polls: shared file systems do not notify.
   void await(const std::string& path) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.timeout_s);
-    std::error_code ignored;
     std::unique_lock lock(mutex_);
-    for (auto pause = std::chrono::milliseconds(1); !fs::exists(path, ignored);
+    for (auto pause = std::chrono::milliseconds(1); !exists(path);
          pause = std::min(pause * 2, most_pause)) {
       if (std::chrono::steady_clock::now() > deadline)
         throw Error(Code::timeout,
@@ -187,10 +170,8 @@ class CheckpointWriter::Worker {
 
   void mark_best(int64_t step) const {
     const std::string link = options_.directory + "/best", draft = cat(link, draft_mark);
-    std::error_code failure;
-    fs::remove(draft, failure);
-    fs::create_directory_symlink(step_name(step), draft, failure);
-    if (failure) throw directory_error("make", draft, failure.message());
+    remove_path(draft);
+    if (::symlink(step_name(step).c_str(), draft.c_str()) != 0) throw directory_error("make", draft, std::strerror(errno));
     rename_path(draft, link);
     sync_directory(options_.directory);
   }
@@ -198,11 +179,11 @@ class CheckpointWriter::Worker {
   /// Does not remove later steps, of a run that was resumed from an earlier one.
   void remove_old(int64_t step) const {
     std::vector<std::string> all = list_checkpoints(options_.directory);
-    while (!all.empty() && step_of(fs::path(all.back()).filename().string()) > step) all.pop_back();
-    std::error_code none;
-    const fs::path best = fs::read_symlink(options_.directory + "/best", none);
+    const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
+    while (!all.empty() && step_of(name(all.back())) > step) all.pop_back();
+    const std::string best = link_target(options_.directory + "/best").value_or("");
     for (size_t i = 0; i + static_cast<size_t>(options_.keep) < all.size(); ++i)
-      if (fs::path(all[i]).filename() != best) remove_checkpoint(all[i]);
+      if (name(all[i]) != best) remove_checkpoint(all[i]);
   }
 
   static constexpr std::chrono::milliseconds most_pause{50};
@@ -220,7 +201,7 @@ CheckpointWriter::CheckpointWriter(CheckpointOptions options) {
   if (options.keep < 1 || options.writer < 0 || options.writer >= options.writers)
     throw Error(Code::invalid_argument, cat("checkpoints cannot be saved by writer ", options.writer, " of ",
                                             options.writers, " with the newest ", options.keep, " kept"));
-  make_directory(options.directory);
+  make_directories(options.directory);
   worker_ = std::make_unique<Worker>(std::move(options));
   if (worker_->is_first()) worker_->remove_drafts();
 }

@@ -8,16 +8,14 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 
 namespace plait {
 namespace {
-
-namespace fs = std::filesystem;
 
 Error refused(std::string_view what, const std::string& path, const std::string& why) {
   return Error(Code::io, cat("cannot ", what, " ", quote(path, 4096), ": ", why),
@@ -60,9 +58,7 @@ RunLock::RunLock(const std::string& directory) : directory_(directory), path_(ca
       1000;  // attempts: a run that ends removes file and directory, which others may meet
   for (int tries = 0; fd_ < 0; ++tries) {
     if (tries == most_tries) throw refused("lock", path_, "it does not stay where it is made");
-    std::error_code failure;
-    made_directory_ = fs::create_directories(directory_, failure) || made_directory_;
-    if (failure) throw refused("make", directory_, failure.message());
+    made_directory_ = make_directories(directory_) || made_directory_;
     const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0 && errno == ENOENT) continue;  // the previous holder removed the directory
     if (fd < 0) throw refused("open", path_, std::strerror(errno));

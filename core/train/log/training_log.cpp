@@ -1,18 +1,17 @@
 #include "core/train/log/training_log.h"
 
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
+#include "core/base/paths.h"
 #include "core/base/text.h"
 #include "core/train/log/event_file.h"
 #include "core/base/file_writer.h"
 
 namespace plait {
-namespace fs = std::filesystem;
 namespace {
 
 struct Field {
@@ -29,9 +28,7 @@ constexpr Field fields[] = {{"loss", "loss/train", &StepReport::loss},
                             {"memory_bytes", "memory_bytes", &StepReport::memory_bytes}};
 
 std::string made(const std::string& directory) {
-  std::error_code failure;
-  fs::create_directories(directory, failure);
-  if (failure) throw Error(Code::io, cat("cannot make ", quote(directory, 4096), ": ", failure.message()));
+  make_directories(directory);
   return directory;
 }
 
@@ -58,8 +55,7 @@ std::optional<StepReport> StepReport::parse(std::string_view json) {
 
 std::vector<StepReport> read_training_log(const std::string& path) {
   std::vector<StepReport> out;
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return out;
+  if (!exists(path)) return out;
   for (const std::string& line : split(read_text_file(path), '\n'))
     if (auto report = StepReport::parse(line)) out.push_back(*report);
   return out;

@@ -22,15 +22,25 @@ void reject(const std::string& param, const std::string& message) {
   throw HttpError(400, (param.empty() ? "the body" : param) + ": " + message, "invalid_value", param);
 }
 
+HttpError no_memory(const std::string& message) {
+  HttpError out(503, message, "out_of_memory");
+  out.retry_after_ms = 1000;
+  return out;
+}
+
 HttpError http_error(const plait_api::Failure& failure) {
   std::string message = failure.what();
   if (!failure.hint().empty()) message += " (" + failure.hint() + ")";
-  const bool long_prompt = message.find("the context") != std::string::npos;
+  const bool long_prompt = message.find("the context") != std::string::npos ||
+                           message.find("the cache of") != std::string::npos;
   switch (failure.status()) {
     case PLAIT_INVALID_ARGUMENT:
     case PLAIT_UNSUPPORTED: return {400, message, long_prompt ? "context_length_exceeded" : "invalid_value"};
     case PLAIT_NOT_FOUND: return {404, message, "not_found"};
-    case PLAIT_OUT_OF_MEMORY: return {400, message, "context_length_exceeded"};
+    case PLAIT_OUT_OF_MEMORY:
+      // A budget of one call, which its template, schema or text exceeds; otherwise the machine's.
+      if (message.find("takes more than") != std::string::npos) return {400, message, "invalid_value"};
+      return no_memory(message);
     case PLAIT_OVERLOADED: {
       HttpError out(429, message, "overloaded");
       out.retry_after_ms = 1000;
@@ -39,6 +49,16 @@ HttpError http_error(const plait_api::Failure& failure) {
     case PLAIT_CANCELLED: return {408, message, "deadline_exceeded"};
     case PLAIT_CLOSED: return {503, message, "closed"};
     default: return {500, message, plait_status_name(failure.status())};
+  }
+}
+
+bool is_about_input(const plait_api::Failure& failure) {
+  switch (failure.status()) {
+    case PLAIT_INVALID_ARGUMENT:
+    case PLAIT_NOT_FOUND:
+    case PLAIT_BAD_MODEL:
+    case PLAIT_UNSUPPORTED: return true;
+    default: return false;
   }
 }
 

@@ -29,8 +29,15 @@ class HttpError : public std::runtime_error {
 /// The field at that path is wrong.
 [[noreturn]] void reject(const std::string& param, const std::string& message);
 
+/// 503, to be tried again: the machine lacks memory, threads or descriptors.
+HttpError no_memory(const std::string& message = "the machine has no memory left");
+
 /// What the engine's failure is to a client.
 HttpError http_error(const plait_api::Failure& failure);
+
+/// Whether it is about what was given, so that what tries may try something else; false for failures of the machine, of time and of
+/// cancellation, which say nothing about it.
+bool is_about_input(const plait_api::Failure& failure);
 
 /// {"error": {"message", "type", "param", "code"}}
 std::string error_body(const HttpError& error);

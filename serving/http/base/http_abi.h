@@ -69,6 +69,8 @@ int32_t plait_http_start(const plait_http_settings* settings, const plait_http_h
                          plait_http_text* failure);
 void plait_http_text_release(plait_http_text text);
 uint16_t plait_http_port(const plait_http* server);
+/// Whether its thread is there. A fault of the server ends that, and no call is answered any more.
+bool plait_http_runs(const plait_http* server);
 uint64_t plait_http_connections(const plait_http* server);
 /// Unix seconds until which the certificate is valid, which is read again when its files change; 0 without TLS.
 int64_t plait_http_expires(const plait_http* server);

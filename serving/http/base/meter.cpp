@@ -60,12 +60,22 @@ void Meter::Histogram::write(const char* name, const char* help, std::string& ou
   write_histogram(out, name, "histogram", help, bounds, counts, sum);
 }
 
-void Meter::refused(int32_t status) {
+void Meter::came() noexcept {
   std::lock_guard lock(mutex_);
-  ++refused_[status];
+  ++came_;
 }
 
-void Meter::cancelled() {
+void Meter::answered() noexcept {
+  std::lock_guard lock(mutex_);
+  ++answered_;
+}
+
+void Meter::refused(int32_t status) noexcept {
+  std::lock_guard lock(mutex_);
+  ++refused_[static_cast<size_t>(std::clamp<int32_t>(status, 0, static_cast<int32_t>(refused_.size()) - 1))];
+}
+
+void Meter::cancelled() noexcept {
   std::lock_guard lock(mutex_);
   ++cancelled_;
 }
@@ -115,9 +125,16 @@ std::string Meter::text() const {
   head(out, "plait_request_success_total", "counter", "Samples that ended, by reason.");
   for (const auto& [reason, count] : finished_)
     line(out, "plait_request_success_total", "finished_reason=\"" + reason + "\"", number(count));
+  int64_t open = came_ - answered_ - cancelled_;
+  for (const int64_t count : refused_) open -= count;
+  write_metric(out, "plait_requests_total", "counter",
+               "Calls that came. Each is answered, refused or cancelled in the end, and open until then.", number(came_));
+  write_metric(out, "plait_requests_answered_total", "counter", "Calls whose answer was sent in full.", number(answered_));
+  write_metric(out, "plait_requests_open", "gauge", "Calls that are not over, with the one that reads this.", number(open));
   head(out, "plait_request_refused_total", "counter", "Answers with an error, by HTTP status.");
-  for (const auto& [status, count] : refused_)
-    line(out, "plait_request_refused_total", "status=\"" + std::to_string(status) + "\"", number(count));
+  for (size_t status = 0; status < refused_.size(); ++status)
+    if (refused_[status])
+      line(out, "plait_request_refused_total", "status=\"" + std::to_string(status) + "\"", number(refused_[status]));
   write_metric(out, "plait_request_cancelled_total", "counter", "Clients that left before their answer was complete.",
                number(cancelled_));
   write_metric(out, "plait_prompt_tokens_total", "counter", "Tokens of prompts.", number(prompt_tokens_));

@@ -15,9 +15,12 @@ namespace plait::http {
 /// Thread-safe.
 class Meter {
  public:
-  void refused(int32_t status);
+  // Each call that comes is answered, refused or cancelled in the end, and is one of those that are open until then.
+  void came() noexcept;
+  void answered() noexcept;
+  void refused(int32_t status) noexcept;
   /// A client left before its answer was complete.
-  void cancelled();
+  void cancelled() noexcept;
   /// A sample's end: "stop", "length", ...
   void finished(const std::string& reason);
   /// A request's end.
@@ -42,9 +45,9 @@ class Meter {
   };
 
   mutable std::mutex mutex_;
-  std::map<int32_t, int64_t> refused_;
+  std::array<int64_t, 600> refused_{};  ///< by status
   std::map<std::string, int64_t> finished_;
-  int64_t cancelled_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, new_tokens_ = 0;
+  int64_t came_ = 0, answered_ = 0, cancelled_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, new_tokens_ = 0;
   std::chrono::steady_clock::time_point ended_,
       promised_;             ///< the last request; the last place that a caller was told
   double between_ends_ = 0;  ///< seconds, of requests while there are some; 0: not known

@@ -56,7 +56,8 @@ size_t common_suffix(const std::string& a, const std::string& b) {
 std::string rendered(const Render& render, const Json& messages, const Json& tools, bool generation = false) {
   try {
     return render(messages, tools, generation);
-  } catch (const plait_api::Failure&) {
+  } catch (const plait_api::Failure& failure) {
+    if (!is_about_input(failure)) throw;  // a probe without an answer must not become the model's format
     return {};
   }
 }

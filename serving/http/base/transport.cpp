@@ -10,28 +10,20 @@ std::string_view text(plait_http_view view) { return {view.data, view.size}; }
 
 Host& host_of(void* own) { return *static_cast<Host*>(own); }
 
-// No exception may go through the crate: there is no memory left, or the host is at fault, and the answer ends.
-
 void arrived(void* own, uint64_t call, const plait_http_request* request) {
+  Head head{text(request->method), text(request->path), text(request->query), text(request->body), {}};
   try {
-    Head head{text(request->method), text(request->path), text(request->query), text(request->body), {}};
     for (size_t i = 0; i < request->field_count; ++i)
       head.fields.emplace_back(text(request->fields[i].name), text(request->fields[i].value));
-    host_of(own).arrived(call, head);
-  } catch (...) {
-    host_of(own).dropped(call);  // `take` then answers 500
+  } catch (...) {  // no exception may go through the crate
+    return host_of(own).refused(call);
   }
+  host_of(own).arrived(call, head);
 }
 
 int32_t take(void* own, uint64_t call, plait_http_answer* answer) {
   Part part;
-  Taken taken = Taken::end;
-  try {
-    taken = host_of(own).take(call, part);
-  } catch (...) {
-    part = {};
-    part.status = 500;
-  }
+  const Taken taken = host_of(own).take(call, part);
   *answer = {part.status, view(part.content_type), view(part.fields), view(part.data)};
   return static_cast<int32_t>(taken);
 }
@@ -59,6 +51,7 @@ Transport::Transport(const TransportSettings& settings, Host& host) : host_(host
 Transport::~Transport() { plait_http_stop(server_); }
 
 uint16_t Transport::port() const { return plait_http_port(server_); }
+bool Transport::runs() const { return plait_http_runs(server_); }
 int64_t Transport::connections() const { return static_cast<int64_t>(plait_http_connections(server_)); }
 int64_t Transport::certificate_expires() const { return plait_http_expires(server_); }
 void Transport::wake(uint64_t call) const { plait_http_wake(server_, call); }

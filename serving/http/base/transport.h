@@ -28,9 +28,11 @@ enum class Taken : int32_t { wait = 0, more = 1, end = 2 };
 class Host {
  public:
   virtual ~Host() = default;
-  virtual void arrived(uint64_t call, const Head& head) = 0;
-  virtual Taken take(uint64_t call, Part& part) = 0;
-  virtual void dropped(uint64_t call) = 0;
+  virtual void arrived(uint64_t call, const Head& head) noexcept = 0;
+  /// A call came, and there was no memory to read its head.
+  virtual void refused(uint64_t call) noexcept = 0;
+  virtual Taken take(uint64_t call, Part& part) noexcept = 0;
+  virtual void dropped(uint64_t call) noexcept = 0;
 };
 
 struct TransportSettings {
@@ -46,6 +48,12 @@ class IdentityError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The system did not start a thread.
+class NoThread : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// Listens from its creation on. Thread-safe.
 class Transport {
  public:
@@ -55,6 +63,8 @@ class Transport {
   Transport(const Transport&) = delete;
 
   uint16_t port() const;
+  /// Whether it still serves; false: a fault ended its thread.
+  bool runs() const;
   int64_t connections() const;
   /// Unix seconds until which the certificate is valid; 0 without TLS.
   int64_t certificate_expires() const;

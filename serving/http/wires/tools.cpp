@@ -41,7 +41,8 @@ bool begins_thinking(const ToolFormat& format, const Named& named, const std::st
   try {
     prompt =
         named.served->render(Json::array({Json{{"role", "user"}, {"content", "probe"}}}), nullptr, true, variables);
-  } catch (const plait_api::Failure&) {
+  } catch (const plait_api::Failure& failure) {
+    if (!is_about_input(failure)) throw;
     return false;  // submitting it tells why
   }
   const auto trimmed = [](std::string text) {

@@ -59,6 +59,10 @@ impl<T> Owned<T> {
         Self { data: list.as_mut_ptr(), size: list.len() }
     }
 
+    pub fn nothing() -> Self {
+        Self { data: std::ptr::null_mut(), size: 0 }
+    }
+
     /// # Safety
     /// `self` must come from `new` and must not be released twice.
     pub unsafe fn release(self) {
@@ -117,8 +121,16 @@ fn quieten_own_panics() {
 /// # Safety
 /// `error` must be null or writable; what it held before is overwritten.
 pub unsafe fn guarded(error: *mut ErrorOut, body: impl FnOnce() -> Result<()>) -> i32 {
+    // Without it nothing is begun: a failed allocation would end the process, or what crates keep for the process.
+    if !plait_reserve::hold() {
+        if !error.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { error.write(ErrorOut { message: Owned::nothing(), hint: View::of("the machine has no memory left") }) };
+        }
+        return Code::OutOfMemory as i32;
+    }
+    let _inside = Inside::enter();
     quieten_own_panics();
-    let inside = Inside::enter();
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         if budget::take_machine_failure() {
             return Err(budget::no_memory("the tokenizer library"));
@@ -130,7 +142,6 @@ pub unsafe fn guarded(error: *mut ErrorOut, body: impl FnOnce() -> Result<()>) -
             "tokenizer.json or the chat template may be damaged; if not, please report this",
         ))
     });
-    drop(inside);
     match outcome {
         Ok(()) => 0,
         Err(failure) => {

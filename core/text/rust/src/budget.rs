@@ -7,7 +7,7 @@
 //! process), which ends the call with an error. Each allocation also looks at the clock and the cancellation; what
 //! can run long without one (`chat_code`) calls `check`.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::{null, null_mut};
@@ -90,14 +90,14 @@ struct Counted;
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-// SAFETY: all memory is `System`'s; a refused allocation returns null, as the trait allows.
+// SAFETY: all memory is that of `plait_reserve`; a refused allocation returns null, as the trait allows.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !admit(layout.size(), !TREE_NODES.contains(&layout.size())) {
             return null_mut();
         }
-        // SAFETY: the caller's promises are those of `System`.
-        got(unsafe { System.alloc(layout) })
+        // SAFETY: the caller's promises are the same.
+        got(unsafe { plait_reserve::allocate(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -105,13 +105,13 @@ unsafe impl GlobalAlloc for Counted {
             return null_mut();
         }
         // SAFETY: as above.
-        got(unsafe { System.alloc_zeroed(layout) })
+        got(unsafe { plait_reserve::allocate_zeroed(layout) })
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         release(layout.size());
         // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { plait_reserve::free(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -120,14 +120,15 @@ unsafe impl GlobalAlloc for Counted {
             return null_mut();
         }
         // SAFETY: as above.
-        let moved = got(unsafe { System.realloc(pointer, layout, size) });
+        let moved = got(unsafe { plait_reserve::reallocate(pointer, layout, size) });
         release(if moved.is_null() { size } else { layout.size() });
         moved
     }
 }
 
-fn got(pointer: *mut u8) -> *mut u8 {
-    if pointer.is_null() {
+/// If the system refused, the call ends at its next allocation that may fail: the reserve lends to what may not.
+fn got((pointer, refused): (*mut u8, bool)) -> *mut u8 {
+    if refused {
         ACCOUNT.with(|account| account.end(Stop::Machine));
     }
     pointer
@@ -157,7 +158,11 @@ impl Account {
             return true;
         }
         let look = size >= LARGE || allocations % ALLOCATIONS_A_LOOK == 0;
-        let stop = if held > self.most.get() { Some(Stop::Bytes) } else { self.cancelled_or_late(look) };
+        let stop = match self.stop.get() {
+            Some(Stop::Machine) => Some(Stop::Machine),
+            _ if held > self.most.get() => Some(Stop::Bytes),
+            _ => self.cancelled_or_late(look),
+        };
         match stop {
             Some(stop) if !std::thread::panicking() => {
                 self.held.set(held - size as i64);

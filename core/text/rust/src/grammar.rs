@@ -4,7 +4,7 @@
 //! tree of all tokens. What it may take is bounded by its own limits and by `budget`.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::SimpleVob;
@@ -113,7 +113,8 @@ impl Grammar {
     }
 
     pub fn start(&self) -> Result<Constraint> {
-        let start = self.start.lock().map_err(|_| fault("a grammar was left in pieces"))?;
+        // A fork that was ended has changed nothing.
+        let start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
         start.fork()
     }
 }

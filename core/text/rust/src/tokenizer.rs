@@ -264,8 +264,7 @@ impl TextTokenizer {
 
     /// What grammars need of the vocabulary, made at the first use: not every tokenizer is used with one.
     pub fn vocabulary(self: &Arc<Self>) -> Result<&Vocabulary> {
-        let made = self.vocabulary.get_or_init(|| Vocabulary::new(self));
-        made.as_ref().map_err(|error| TextError::new(error.code, error.message.clone(), error.hint))
+        made_once(&self.vocabulary, || Vocabulary::new(self))
     }
 
     pub fn id(&self, piece: &[u8]) -> Option<i32> {
@@ -302,11 +301,7 @@ impl TextTokenizer {
                 input,
                 BYTES_A_CHAT_BYTE,
                 || {
-                    let compiled = self.template.get_or_init(|| ChatTemplate::compile(&self.chat));
-                    match compiled {
-                        Ok(template) => template.render(request),
-                        Err(error) => Err(TextError::new(error.code, error.message.clone(), error.hint)),
-                    }
+                    made_once(&self.template, || ChatTemplate::compile(&self.chat))?.render(request)
                 },
             )
         })
@@ -316,6 +311,21 @@ impl TextTokenizer {
 /// Letters, digits, blanks, bytes of all lengths in UTF-8, what is decomposed, and a long word.
 const PROBES: [&str; 4] =
     ["", "a", " Hello, World 123\r\n\t", "\u{e9}e\u{301}\u{6f22}\u{1f600}\u{0}\u{feff} a-b_c  <s>"];
+
+/// What is made once. An error of the files stays; one of the machine, of time or of cancellation does not: the next call tries again.
+fn made_once<T>(place: &OnceLock<Result<T>>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if place.get().is_none() {
+        match make() {
+            Err(error) if matches!(error.code, Code::OutOfMemory | Code::Timeout | Code::Cancelled) => return Err(error),
+            made => drop(place.set(made)),
+        }
+    }
+    match place.get() {
+        Some(Ok(made)) => Ok(made),
+        Some(Err(error)) => Err(TextError::new(error.code, error.message.clone(), error.hint)),
+        None => Err(TextError::new(Code::Internal, "what was made is gone", "")),
+    }
+}
 
 fn loading<T>(json: &[u8], read: impl FnOnce() -> Result<T>) -> Result<T> {
     make_statics();

@@ -126,8 +126,12 @@ pub unsafe extern "C" fn plait_http_start(
     failure: *mut Text,
 ) -> i32 {
     // This library's own copy of the standard library: a fault of a connection ends it, and prints nothing.
+    let has_reserve = plait_reserve::hold();
     std::panic::set_hook(Box::new(|_| {}));
     let started = catch_unwind(AssertUnwindSafe(|| {
+        if !has_reserve {
+            return Err(Failure::Listening(std::io::Error::other("the machine has no memory left")));
+        }
         // SAFETY: the caller's promise.
         let (given, host) = unsafe { (&*settings, *host) };
         let settings = Settings {
@@ -185,6 +189,14 @@ pub unsafe extern "C" fn plait_http_port(server: *const Server) -> u16 {
 pub unsafe extern "C" fn plait_http_wake(server: *const Server, call: u64) {
     // SAFETY: the caller's promise.
     unsafe { &*server }.wake(call);
+}
+
+/// # Safety
+/// See `plait_http_port`.
+#[no_mangle]
+pub unsafe extern "C" fn plait_http_runs(server: *const Server) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { &*server }.runs()
 }
 
 /// # Safety

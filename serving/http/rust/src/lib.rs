@@ -2,7 +2,12 @@
 //! It knows nothing of what is served: requests go to the host through three functions (`abi.rs`), which answer at once;
 //! bytes of an answer are taken from the host only when the socket has room for them.
 //!
+//! The system's refusal of memory ends no host: `plait_reserve` lends what a connection needs until memory is there again.
+//!
 //! Everything runs on one thread of its own. The host may wake a call from any thread.
+
+#[global_allocator]
+static ALLOCATOR: plait_reserve::Reserved = plait_reserve::Reserved;
 
 mod abi;
 mod call;

@@ -74,7 +74,10 @@ impl Server {
             runtime.block_on(run(shared, tls, counted, watched, ready));
             // Calls end here, while the host is still there.
         });
-        let thread = thread.map_err(Failure::Listening)?;
+        let thread = thread.map_err(|error| {
+            let text = format!("the server's thread did not start: {error}; raise the limit of processes (ulimit -u)");
+            Failure::Listening(io::Error::other(text))
+        })?;
         match started.blocking_recv() {
             Ok(Ok(port)) => Ok(Self { port, calls, open, expires, phase, thread: Some(thread) }),
             Ok(Err(error)) => {
@@ -83,6 +86,11 @@ impl Server {
             }
             Err(_) => Err(Failure::Listening(io::Error::other("the server's thread ended"))),
         }
+    }
+
+    /// Whether the thread that serves is there: a fault that is none of a connection's ends it.
+    pub fn runs(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     pub fn port(&self) -> u16 {
