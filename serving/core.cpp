@@ -109,7 +109,10 @@ EngineThread::Clock::time_point SchedulerCore::next_due() {
     }
   }
   std::lock_guard lock(mutex_);
-  for (const Job& job : queue_.jobs()) due = std::min({due, job->deadline, job->queue_deadline});
+  for (const Job& job : queue_.jobs()) {
+    if (job->finished) return EngineThread::now;  // it could not be started: another may be
+    due = std::min({due, job->deadline, job->queue_deadline});
+  }
   // A rank that dies is found by those that wait for it: while there is no step, by statistics.
   if (has_ranks_ && stats_.engine.failed_rank < 0) due = std::min(due, Clock::now() + std::chrono::seconds(1));
   return due;

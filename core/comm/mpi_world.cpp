@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/base/text.h"
+#include "core/base/threads.h"
 #include "core/comm/message_exchange.h"
 #include "core/comm/segment_exchange.h"
 #include "core/comm/worlds.h"
@@ -125,19 +126,25 @@ class ProcessGroups {
 /// The heartbeat thread: sends four heartbeats per deadline, whatever the rank does.
 class Pulse {
  public:
-  explicit Pulse(std::shared_ptr<Hub> hub)
-      : thread_([hub = std::move(hub)](const std::stop_token& stop) {
-          const std::chrono::duration<double> pause(hub->options().deadline_s / 4);
-          std::mutex mutex;
-          std::condition_variable_any bell;
-          std::unique_lock lock(mutex);
-          while (!bell.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); }) && !hub->over()) {
-            try {
-              hub->spread({News::Kind::lives, hub->rank(), static_cast<int32_t>(hub->progress())});
-            } catch (...) {  // out of memory: the next one is soon enough
-            }
-          }
-        }) {}
+  explicit Pulse(std::shared_ptr<Hub> hub) {
+    const auto beat = [hub = std::move(hub)](const std::stop_token& stop) {
+      const std::chrono::duration<double> pause(hub->options().deadline_s / 4);
+      std::mutex mutex;
+      std::condition_variable_any bell;
+      std::unique_lock lock(mutex);
+      while (!bell.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); }) && !hub->over()) {
+        try {
+          hub->spread({News::Kind::lives, hub->rank(), static_cast<int32_t>(hub->progress())});
+        } catch (...) {  // out of memory: the next one is soon enough
+        }
+      }
+    };
+    try {
+      thread_ = std::jthread(beat);
+    } catch (const std::system_error& why) {
+      throw no_thread("the thread of heartbeats", why);
+    }
+  }
 
  private:
   std::jthread thread_;  ///< its destructor requests the stop, then joins

@@ -31,8 +31,8 @@ struct Call {
   bool gone = false;      ///< the client has left, or was answered
   bool begun = false;     ///< its first part was taken
   bool complete = false;  ///< all of the answer was taken
-  bool refused = false;   ///< the meter has counted it as such
-  bool failed = false;    ///< there was no memory for an answer, and `take` says so
+  bool refused = false;   ///< the meter has counted its end
+  bool failed = false;    ///< there was no memory for an answer, which `take` returns
 };
 
 }  // namespace plait::http

@@ -1,6 +1,9 @@
 // What the server answers, by method and path.
+#include <cerrno>
 #include <charconv>
-#include <filesystem>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 
 #include "serving/http/base/failure.h"
 #include "serving/http/page/page.h"
@@ -213,18 +216,23 @@ std::unique_ptr<Answer> Server::embed(const Call& call) { return embeddings(*thi
 std::unique_ptr<Answer> Server::encode(const Call& call) { return tokenize(*this, call.body); }
 std::unique_ptr<Answer> Server::decode(const Call& call) { return detokenize(*this, call.body); }
 
+/// The path without links; "": there is nothing. Throws HttpError(503) if the system does not tell.
+static std::string real_path(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> found(::realpath(path.c_str(), nullptr), &std::free);
+  if (found) return found.get();
+  if (errno == ENOENT || errno == ENOTDIR) return "";
+  throw no_memory("the adapters' directory cannot be looked at: " + std::string(std::strerror(errno)));
+}
+
 /// A directory below `root`, which no link or ".." leads out of.
 static std::string below(const std::string& root, const std::string& path) {
   if (root.empty())
     throw HttpError(403, "adapters are not loaded at run time: the server was started without a directory for them",
                     "not_allowed");
-  std::error_code error;
-  const std::filesystem::path base = std::filesystem::canonical(root, error);
-  const std::filesystem::path found = error ? base : std::filesystem::canonical(base / path, error);
-  const std::string text = found.string(), start = base.string() + "/";
-  if (error || !text.starts_with(start))
+  const std::string base = real_path(root), found = base.empty() ? base : real_path(base + "/" + path);
+  if (!found.starts_with(base + "/"))
     throw HttpError(404, "there is no adapter \"" + path + "\"", "not_found", "lora_path");
-  return text;
+  return found;
 }
 
 std::unique_ptr<Answer> Server::load_adapter(const Call& call) {

@@ -145,8 +145,8 @@ void Server::set_answer(const std::shared_ptr<Call>& call, std::unique_ptr<Answe
 /// The answer of an error, which is counted.
 std::unique_ptr<Answer> Server::refusal(Call& call, const HttpError& error) {
   auto out = Reply::of(error, call.route ? call.route->errors : nullptr);
-  call.refused = true;
-  meter_.refused(error.status);
+  std::lock_guard lock(call.mutex);
+  if (!std::exchange(call.refused, true)) meter_.refused(error.status);  // unless its client has left
   return out;
 }
 

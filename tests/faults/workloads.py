@@ -317,9 +317,12 @@ class Server(Workload):
         finally:
             connection.close()
 
-    CALLS = [("POST", "/v1/completions", {"model": "gemma3-standard23", "prompt": [1, 2, 3], "max_tokens": 3, "temperature": 0}),
-             ("POST", "/v1/completions", {"model": "gemma3-standard23", "prompt": [1, 2, 3], "max_tokens": 3, "temperature": 0, "stream": True}),
-             ("POST", "/v1/completions", {"model": "gemma3-standard23", "prompt": [3, 2], "max_tokens": 2, "n": 4, "temperature": 0, "logprobs": 1}),
+    @staticmethod
+    def complete(**more):
+        return "POST", "/v1/completions", {"model": "gemma3-standard23", "temperature": 0, **more}
+
+    CALLS = [complete(prompt=[1, 2, 3], max_tokens=3), complete(prompt=[1, 2, 3], max_tokens=3, stream=True),
+             complete(prompt=[3, 2], max_tokens=2, n=4, logprobs=1),
              ("GET", "/metrics", None), ("GET", "/v1/models", None)]
 
     def prepare(self, page):

@@ -36,7 +36,7 @@ HttpError no_memory(const std::string& message = "the machine has no memory left
 HttpError http_error(const plait_api::Failure& failure);
 
 /// Whether it is about what was given, so that what tries may try something else; false for failures of the machine, of time and of
-/// cancellation, which say nothing about it.
+/// cancellation, which are not about it.
 bool is_about_input(const plait_api::Failure& failure);
 
 /// {"error": {"message", "type", "param", "code"}}

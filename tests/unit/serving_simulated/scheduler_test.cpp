@@ -191,7 +191,7 @@ class World {
       clients_ = {last};
       clients_[0].comes_at = Clock::ticks;
       for (int i = 0; i < 100 && !clients_[0].over; ++i)
-        if (!turn()) return "one more request waits for ever";
+        if (!turn()) return "one more request waits without an end";
       if (!clients_[0].over) return "one more request does not end";
       if (!clients_[0].error) return judge(clients_[0]);
       if (clients_[0].error->code() != Code::numeric) return cat("one more request: ", clients_[0].error->message());

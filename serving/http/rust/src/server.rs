@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    /// Whether the thread that serves is there: a fault that is none of a connection's ends it.
+    /// Whether the thread that serves is there: a fault outside of connections ends it.
     pub fn runs(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }

@@ -1,6 +1,6 @@
-//! Memory for when the system refuses more. A crate's allocator that returns null ends the process, or poisons what was being made: so a
-//! block is got while there is memory, and lends where the system does not. It is a last step, and not a budget: the caller that borrows is told so
-//! (by `allocate`), and should end.
+//! Memory for when the system refuses more. A crate's allocator that returns null ends the process, or poisons what was
+//! being made: so a block is got while there is memory, and lends where the system does not. It is a last step, and not a
+//! budget: `allocate` tells the caller that it borrows, and the caller should end.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
