@@ -1,6 +1,7 @@
 // The command line: reads the arguments, runs one command, prints its error.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <system_error>
 
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/common.h"
@@ -76,6 +77,10 @@ int main(int count, char** words) {
     return run(count, words);
   } catch (const plait_api::Failure& error) {
     return report(exit_failure, error.what(), error.hint());
+  } catch (const std::system_error& error) {
+    const bool thread = error.code() == std::errc::resource_unavailable_try_again;
+    return report(exit_failure, (thread ? "cannot start a thread: " : "") + std::string(error.what()),
+                  thread ? "raise the limit of processes (ulimit -u)" : "");
   } catch (const std::exception& error) {
     return report(exit_failure, error.what(), {});
   }

@@ -89,7 +89,10 @@ void LogFile::loop() {
     std::lock_guard lock(mutex_);
     failed_ = true;
     waiting_.clear();
-    complain_(cat("no log file is written: ", error.what()));
+    try {
+      complain_(cat("no log file is written: ", error.what()));
+    } catch (...) {  // nor is there memory for the complaint
+    }
   }
 }
 

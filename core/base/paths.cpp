@@ -74,16 +74,25 @@ std::optional<std::string> link_target(const std::string& path) {
   return out;
 }
 
-bool make_directories(const std::string& path) {
-  if (path.empty() || is_directory(path)) return false;
+/// Makes it and those above it; 0, or why not. EEXIST: it was there.
+static int made(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0) return 0;
+  if (errno != ENOENT) return errno;
   std::string above = path;
   while (above.size() > 1 && above.back() == '/') above.pop_back();
   const size_t slash = above.rfind('/');
-  if (slash != std::string::npos && slash > 0) make_directories(above.substr(0, slash));
-  if (::mkdir(path.c_str(), 0777) == 0) return true;
-  const int why = errno;
+  if (slash == std::string::npos || slash == 0) return ENOENT;
+  const int why = made(above.substr(0, slash));
+  if (why != 0 && why != EEXIST) return why;
+  return ::mkdir(path.c_str(), 0777) == 0 ? 0 : errno;
+}
+
+bool make_directories(const std::string& path) {
+  if (path.empty() || is_directory(path)) return false;
+  const int why = made(path);
+  if (why == 0) return true;
   if (why == EEXIST && is_directory(path)) return false;  // another process made it
-  throw refused("make the directory", path, why);
+  throw refused("make the directory", path, why == EEXIST ? ENOTDIR : why);
 }
 
 void remove_path(const std::string& path) {

@@ -48,6 +48,10 @@ class PlainSequence : public Sequence {
   std::vector<Tensor> past;          ///< by cache; absent at first
   std::shared_ptr<Encoded> encoded;  ///< null without an encoder
 
+  /// So that appending so many cannot fail.
+  void make_room(size_t tokens) {
+    if (const size_t size = tokens_.size() + tokens; size > tokens_.capacity()) tokens_.reserve(std::max(size, 2 * tokens_.capacity()));
+  }
   void append(std::span<const int32_t> more) { tokens_.insert(tokens_.end(), more.begin(), more.end()); }
 };
 
@@ -122,6 +126,7 @@ class PlainEngine : public Engine {
       begins.push_back(logits_.size());
       pasts.push_back(run(mine(*feed.sequence), feed));
     }
+    for (const Feed& feed : feeds) mine(*feed.sequence).make_room(feed.tokens.size());
     for (size_t i = 0; i < feeds.size(); ++i) {
       mine(*feeds[i].sequence).past = std::move(pasts[i]);
       mine(*feeds[i].sequence).append(feeds[i].tokens);

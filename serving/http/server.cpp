@@ -253,6 +253,8 @@ Taken Server::take(uint64_t number, Part& part) noexcept {
       part.content_type = part.fields = {};  // of the first part only
     }
     call->complete = taken == Taken::end;
+    const int32_t status = call->answer->refusal();
+    if (status && !std::exchange(call->refused, true)) meter_.refused(status);
     return taken;
   } catch (...) {
     part = call->begun ? Part{} : without_text;

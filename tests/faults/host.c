@@ -1,7 +1,6 @@
 // A C host: opens a model and generates, twice in one process. Faults are for the first try.
 //
 // usage: host MODEL THREADS
-#include <plait.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "bindings/c/plait.h"
 #include "tests/faults/inject.h"
 
 static fault_page* page(void) {

@@ -11,6 +11,7 @@
 #include "bindings/c/model_info.h"
 #include "bindings/c/train/trainer_options.h"
 #include "bindings/c/train/training_memory.h"
+#include "core/base/error_kind.h"
 #include "core/base/text.h"
 #include "core/plan/generate/generation_plans.h"
 #include "core/plan/measure/measure.h"
@@ -292,7 +293,7 @@ void take_exactly(SearchResult& found, const PlanTask& task, double limit, const
     try {
       bytes = exactly(options_json(plans[i].plan, task));
     } catch (const Error& error) {
-      if (error.code() == Code::cancelled) throw;
+      if (!is_about_input(error.code()) && error.code() != Code::out_of_memory) throw;  // too little memory is an answer
       if (!refused) refused = std::current_exception();
       continue;
     }

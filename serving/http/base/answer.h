@@ -26,6 +26,8 @@ class Answer {
   /// A stream that has sent nothing for a while sends a comment, by which a client that has gone is noticed.
   /// Whether it has one to send now.
   virtual bool keep_alive() { return false; }
+  /// The status of the error that ended it; 0: no error did.
+  virtual int32_t refusal() const { return 0; }
   /// Ends one that is not complete.
   virtual void abort(const HttpError&) {}
 };

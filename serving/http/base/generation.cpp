@@ -73,7 +73,7 @@ Totals Generation::totals() {
 
 Taken Generation::failed(const HttpError& error, Part& part) {
   over_ = true;
-  meter_.refused(error.status);
+  refusal_ = error.status;
   for (const plait_api::Request& request : requests_) plait_request_cancel(request.get());
   if (stream_) {
     writer_->failed(error, out_);

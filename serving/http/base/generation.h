@@ -45,6 +45,7 @@ class Generation : public Answer {
   void attach(plait_mailbox* mailbox, uint64_t tag) override;
   bool keep_alive() override;
   void abort(const HttpError& why) override;
+  int32_t refusal() const override { return refusal_; }
 
  private:
   /// What one request has to return now. Throws plait_api::Failure.
@@ -59,6 +60,7 @@ class Generation : public Answer {
   const bool stream_;
   Meter& meter_;
   bool begun_ = false, over_ = false, silent_ = false;
+  int32_t refusal_ = 0;
   std::string out_;
   std::unique_ptr<HttpError> aborted_;
   std::chrono::steady_clock::time_point sent_;                 ///< the last bytes of a stream

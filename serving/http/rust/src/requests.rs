@@ -58,6 +58,13 @@ fn refusal(status: StatusCode, code: &str, message: &str) -> Answered {
     out
 }
 
+/// Whether the client wrote a body that breaks the protocol; otherwise reading it failed.
+fn is_damaged(error: &hyper::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    let of_socket = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    of_socket.is_none_or(|cause| matches!(cause.kind(), InvalidData | InvalidInput | UnexpectedEof))
+}
+
 /// All of a body, or why not.
 async fn read(body: &mut Incoming, share: &mut Share) -> Result<Vec<u8>, Answered> {
     let most = share.shared.settings.max_body;
@@ -70,8 +77,12 @@ async fn read(body: &mut Incoming, share: &mut Share) -> Result<Vec<u8>, Answere
     }
     let mut out = Vec::new();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Err(refusal(StatusCode::BAD_REQUEST, "body_damaged", "the body could not be read"));
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) if is_damaged(&error) => {
+                return Err(refusal(StatusCode::BAD_REQUEST, "body_damaged", "the body could not be read"));
+            }
+            Err(_) => return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "body_lost", "the connection failed in the body")),
         };
         let Some(data) = frame.data_ref() else { continue };
         if out.len() + data.len() > most {
