@@ -187,8 +187,11 @@ pub unsafe extern "C" fn plait_http_port(server: *const Server) -> u16 {
 /// See `plait_http_port`.
 #[no_mangle]
 pub unsafe extern "C" fn plait_http_wake(server: *const Server, call: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { &*server }.wake(call);
+    // The call is due before the runtime's waker is written to, which panics if that fails: the next tick then takes it up.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*server }.wake(call);
+    }));
 }
 
 /// # Safety
