@@ -45,6 +45,7 @@ void start_text(const Request::State& job, Sample& sample, const Tokenizer& toke
   sample.stream.emplace(tokenizer.stream(!job.options.special_text));
   for (size_t i = job.prompt.size() - std::min(enough, job.prompt.size()); i < job.prompt.size(); ++i)
     sample.stream->push(job.prompt[i]);
+  sample.stream->end_prompt();
 }
 
 bool ends_text(const RequestOptions& options, const Sample& sample, int32_t token) {

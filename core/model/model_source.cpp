@@ -301,8 +301,10 @@ Tokenizer load_tokenizer(const ModelSource& source, const std::string& cache_dir
   auto read = [&](const char* name) { return source.files->has(name) ? source.files->read(name) : nullptr; };
   auto tokenizer = read("tokenizer.json"), config = read("tokenizer_config.json");
   auto chat = read("chat_template.jinja"), chat_json = read("chat_template.json");
-  return Tokenizer::from_bytes(
-      {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}, limits);
+  auto special = read("special_tokens_map.json"), tool_use = read("additional_chat_templates/tool_use.jinja");
+  return Tokenizer::from_bytes({text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat),
+                                text_of_blob(chat_json), text_of_blob(special), text_of_blob(tool_use)},
+                               limits);
 }
 
 Tokenizer open_tokenizer(const std::string& path, const std::string& cache_directory, const TextLimits& limits) {

@@ -44,8 +44,10 @@ typedef struct plait_text_error {
 typedef struct plait_text_files {
   plait_text_view tokenizer_json;
   plait_text_view tokenizer_config;
+  plait_text_view special_tokens_map;
   plait_text_view chat_template;       ///< chat_template.jinja
   plait_text_view chat_template_json;  ///< chat_template.json
+  plait_text_view tool_use_template;   ///< additional_chat_templates/tool_use.jinja
 } plait_text_files;
 
 /// Limits of encoding, decoding or rendering one text, in addition to an allowance for its size.
@@ -60,6 +62,17 @@ typedef struct plait_text_chat {
   plait_text_view extra;     ///< JSON object of further variables, or empty
   bool add_generation_prompt;
 } plait_text_chat;
+
+/// Memory of the crate, a rendered conversation, to be released with plait_text_chat_free.
+typedef struct plait_text_rendered {
+  plait_text_bytes text;
+  struct {
+    uint64_t* data;
+    size_t size;
+  } generated;               ///< begin and end of each part within {% generation %} blocks, in bytes
+  plait_text_bytes unknown;  ///< members of messages that the template does not name, a zero byte after each
+  bool marked;               ///< whether `generated` specifies what of the text is generated
+} plait_text_rendered;
 
 /// `crate_model` uses the tokenizers crate's own model, the oracle of the tests: slower to load, otherwise equal.
 int32_t plait_text_create(const plait_text_files* files, plait_text_limits limits, bool crate_model,
@@ -91,12 +104,15 @@ int32_t plait_text_named_token(const plait_text_tokenizer* tokenizer, plait_text
 
 bool plait_text_has_chat_template(const plait_text_tokenizer* tokenizer);
 int32_t plait_text_render_chat(const plait_text_tokenizer* tokenizer, const plait_text_chat* chat,
-                               plait_text_bytes* out, plait_text_error* error);
+                               plait_text_rendered* out, plait_text_error* error);
+void plait_text_chat_free(plait_text_rendered rendered);
 
 int32_t plait_text_stream_create(const plait_text_tokenizer* tokenizer, bool skip_special, plait_text_stream** out,
                                  plait_text_error* error);
 /// `out` is valid until the next call for this stream.
 int32_t plait_text_stream_push(plait_text_stream* stream, int32_t id, plait_text_view* out, plait_text_error* error);
+/// The ids so far are a prompt: a character that is incomplete there counts only if what follows completes it.
+void plait_text_stream_end_prompt(plait_text_stream* stream);
 int32_t plait_text_stream_finish(plait_text_stream* stream, plait_text_view* out, plait_text_error* error);
 void plait_text_stream_free(plait_text_stream* stream);
 

@@ -15,8 +15,8 @@ using text_abi::view;
 namespace {
 
 plait_text_files abi_files(const TokenizerFiles& files) {
-  return {view(files.tokenizer_json), view(files.tokenizer_config), view(files.chat_template),
-          view(files.chat_template_json)};
+  return {view(files.tokenizer_json), view(files.tokenizer_config),   view(files.special_tokens_map),
+          view(files.chat_template),  view(files.chat_template_json), view(files.tool_use_template)};
 }
 
 plait_text_limits abi_limits(TextLimits limits) { return {limits.bytes, limits.milliseconds}; }
@@ -53,7 +53,9 @@ Tokenizer Tokenizer::load(const std::string& directory, const std::string& cache
   std::string config = read_optional(directory + "/tokenizer_config.json");
   std::string chat_template = read_optional(directory + "/chat_template.jinja");
   std::string chat_template_json = read_optional(directory + "/chat_template.json");
-  TokenizerFiles files{blob_text(*json), config, chat_template, chat_template_json};
+  std::string special_tokens = read_optional(directory + "/special_tokens_map.json");
+  std::string tool_use = read_optional(directory + "/additional_chat_templates/tool_use.jinja");
+  TokenizerFiles files{blob_text(*json), config, chat_template, chat_template_json, special_tokens, tool_use};
   if (cache_dir.empty()) return from_bytes(files, limits);
 
   std::string path = fast_cache_path(directory, cache_dir);
@@ -139,11 +141,28 @@ std::optional<int32_t> Tokenizer::eos_id() const { return named_token("eos_token
 
 bool Tokenizer::has_chat_template() const { return plait_text_has_chat_template(handle_.get()); }
 
-std::string Tokenizer::render_chat(const ChatRequest& request) const {
-  plait_text_chat chat{view(request.messages), view(request.tools), view(request.variables),
-                       request.add_generation_prompt};
-  return take_text(
-      [&](auto* out, auto* error) { return plait_text_render_chat(handle_.get(), &chat, out, error); });
+std::string Tokenizer::render_chat(const ChatRequest& request) const { return render_chat_parts(request).text; }
+
+ChatText Tokenizer::render_chat_parts(const ChatRequest& request) const {
+  const plait_text_chat chat{view(request.messages), view(request.tools), view(request.variables),
+                             request.add_generation_prompt};
+  plait_text_rendered rendered{};
+  plait_text_error error{};
+  check(plait_text_render_chat(handle_.get(), &chat, &rendered, &error), error);
+  const std::unique_ptr<plait_text_rendered, void (*)(plait_text_rendered*)> owner(
+      &rendered, [](plait_text_rendered* owned) { plait_text_chat_free(*owned); });
+  ChatText out{std::string(rendered.text.data, rendered.text.size), std::nullopt, {}};
+  if (rendered.marked) {
+    out.generated.emplace();
+    for (size_t i = 0; i + 1 < rendered.generated.size; i += 2)
+      out.generated->emplace_back(rendered.generated.data[i], rendered.generated.data[i + 1]);
+  }
+  std::string_view names(rendered.unknown.data, rendered.unknown.size);
+  for (size_t end = names.find('\0'); end != std::string_view::npos; end = names.find('\0')) {
+    out.unknown.emplace_back(names.substr(0, end));
+    names.remove_prefix(end + 1);
+  }
+  return out;
 }
 
 TextStream Tokenizer::stream(bool skip_special) const {
@@ -161,6 +180,8 @@ std::string TextStream::push(int32_t id) {
   check(plait_text_stream_push(stream_.get(), id, &out, &error), error);
   return std::string(out.data, out.size);
 }
+
+void TextStream::end_prompt() { plait_text_stream_end_prompt(stream_.get()); }
 
 std::string TextStream::finish() {
   plait_text_view out{};

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 struct plait_text_tokenizer;
@@ -22,6 +23,9 @@ struct TokenizerFiles {
   std::string_view tokenizer_config;    ///< tokenizer_config.json: special tokens, and often the chat template
   std::string_view chat_template;       ///< chat_template.jinja; has priority over the other two templates
   std::string_view chat_template_json;  ///< chat_template.json; has priority over tokenizer_config.json's template
+  /// special_tokens_map.json, which counts if tokenizer_config.json has no added_tokens_decoder, as in transformers
+  std::string_view special_tokens_map;
+  std::string_view tool_use_template;  ///< additional_chat_templates/tool_use.jinja, for conversations with tools
 };
 
 /// Limits per text: tokenizer.json and the chat template are programs by the model's author.
@@ -30,12 +34,23 @@ struct TextLimits {
   uint64_t milliseconds = 10000;  ///< plus 1 ms per 64 bytes
 };
 
-/// A conversation to render. The texts are JSON, UTF-8.
+/// A conversation to render. The texts are JSON, UTF-8. Messages are read in one way for training and serving: members that are null
+/// are left out, and a thought has all of its names, as in transformers; calls' arguments that are texts become objects ("" and
+/// absent ones empty), function_call becomes a call, and parts of a content are joined for templates that take no parts.
 struct ChatRequest {
   std::string_view messages;        ///< list of {"role": ..., "content": ...}
   std::string_view tools = {};      ///< list of JSON schemas of functions; empty: no tools
   std::string_view variables = {};  ///< object: further variables of the template ("enable_thinking"); may be empty
   bool add_generation_prompt = true;  ///< end with the header of the assistant's turn
+};
+
+/// A rendered conversation.
+struct ChatText {
+  std::string text;
+  /// Begin and end, in bytes, of what {% generation %} blocks made, in order; nullopt if the template has none, or has them in macros.
+  std::optional<std::vector<std::pair<size_t, size_t>>> generated;
+  /// Members of messages that neither the reader knows nor the template names: they have no effect.
+  std::vector<std::string> unknown;
 };
 
 class TextStream;
@@ -44,7 +59,7 @@ class TextStream;
 /// with gaps only where the file has them.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json and, if they exist, tokenizer_config.json, chat_template.jinja, chat_template.json. With a
+  /// Reads tokenizer.json and, if they exist, the other files of TokenizerFiles. With a
   /// `cache_dir` (created if absent) a BPE tokenizer stores a binary form there that loads many times faster; it is
   /// rebuilt when tokenizer.json changes, and an unusable cache is not an error. Throws Error: not_found (no
   /// tokenizer.json), bad_model, io.
@@ -94,6 +109,7 @@ class Tokenizer {
   /// the template rejects these messages, with its message), out_of_memory (it runs on a thread of its own, which
   /// could not be started).
   std::string render_chat(const ChatRequest& request) const;
+  ChatText render_chat_parts(const ChatRequest& request) const;
 
   /// Streams text from ids.
   TextStream stream(bool skip_special = true) const;
@@ -119,6 +135,10 @@ class TextStream {
   /// The text that this id completes: often empty while a character is incomplete. Throws Error(invalid_argument) for
   /// a negative id.
   std::string push(int32_t id);
+
+  /// The ids so far are a prompt: a character that is incomplete there counts only if what follows completes it, and is not
+  /// U+FFFD otherwise.
+  void end_prompt();
 
   /// The rest: an incomplete character as U+FFFD. The stream can then be used for another text.
   std::string finish();

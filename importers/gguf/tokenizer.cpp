@@ -14,6 +14,12 @@ using Json = nlohmann::json;  // a map: ordered objects take quadratic time to f
 
 enum PieceKind : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
+/// Tokens that end an answer by their names, whatever kind a file gives them, as in llama.cpp.
+constexpr const char* turn_ends[] = {"<|eot_id|>",    "<|im_end|>",       "<|end|>",   "<|return|>",        "<|call|>",
+                                     "<|flush|>",     "<|calls|>",        "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
+                                     "<EOT>",         "_<EOT>",           "[EOT]",     "[EOS]",             "<|end_of_text|>",
+                                     "<end_of_utterance>"};
+
 constexpr const char* space = "\u2581";  // how SentencePiece writes a space within a piece
 
 struct Vocabulary {
@@ -29,6 +35,20 @@ struct Vocabulary {
       throw Error(Code::bad_model,
                   "the metadata tokenizer.ggml.token_type are no list of as many kinds as there are tokens");
     kinds = *given;
+  }
+
+  /// The ends of turns that there are, in the order of their ids.
+  std::vector<size_t> ends() const {
+    std::vector<size_t> out;
+    bool returns = false, calls = false;
+    for (size_t id = 0; id < pieces.size(); ++id) {
+      returns |= pieces[id] == "<|return|>";
+      calls |= pieces[id] == "<|call|>";
+      if (std::find(std::begin(turn_ends), std::end(turn_ends), pieces[id]) != std::end(turn_ends)) out.push_back(id);
+    }
+    // Harmony's <|end|> ends a message, and an answer has several.
+    if (returns && calls) std::erase_if(out, [&](size_t id) { return pieces[id] == "<|end|>"; });
+    return out;
   }
 };
 
@@ -212,7 +232,9 @@ std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::e
 }  // namespace
 
 TokenizerFiles tokenizer_files(const File& file, int64_t context) {
-  const Vocabulary words(file);
+  Vocabulary words(file);
+  const std::vector<size_t> turns = words.ends();
+  for (const size_t id : turns) words.kinds[id] = control;
   const std::string& kind = file.text("tokenizer.ggml.model");
   const bool pieces = kind == "llama", bytes = kind == "gpt2";
   if (!pieces && !bytes)
@@ -232,6 +254,12 @@ TokenizerFiles tokenizer_files(const File& file, int64_t context) {
     if (const auto id = id_of(file, words, cat("tokenizer.ggml.", key, "_token_id")))
       config[name] = words.pieces[static_cast<size_t>(*id)];
   if (file.has("tokenizer.chat_template")) config["chat_template"] = file.text("tokenizer.chat_template");
+  if (const char* key = "tokenizer.chat_template.tool_use"; file.has(key)) {
+    Json templates = {{{"name", "tool_use"}, {"template", file.text(key)}}};
+    if (config.contains("chat_template"))
+      templates.push_back({{"name", "default"}, {"template", config["chat_template"]}});
+    config["chat_template"] = std::move(templates);
+  }
   if (bos) generation["bos_token_id"] = *bos;
   // A turn's end ends an answer, as a text's does.
   Json ends = Json::array();
@@ -239,11 +267,8 @@ TokenizerFiles tokenizer_files(const File& file, int64_t context) {
   for (const char* name : {"eot", "eom"})
     if (const auto id = id_of(file, words, cat("tokenizer.ggml.", name, "_token_id")); id && id != eos)
       ends.push_back(*id);
-  for (size_t id = 0; id < words.pieces.size(); ++id) {
-    if (words.kinds[id] != control || (eos && static_cast<int64_t>(id) == *eos)) continue;
-    for (const char* end : {"<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>"})
-      if (words.pieces[id] == end) ends.push_back(id);
-  }
+  for (const size_t id : turns)
+    if (std::find(ends.begin(), ends.end(), Json(id)) == ends.end()) ends.push_back(id);
   if (!ends.empty()) generation["eos_token_id"] = ends;
   return {text_of(tokenizer), text_of(config), text_of(generation)};
 }

@@ -54,6 +54,11 @@ void DatasetBuilder::add_array(const Tensor& array) {
   }
 }
 
+void DatasetBuilder::count_conversation(const ChatNotes& notes) {
+  ++(notes.found ? found_ : whole_);
+  unknown_.insert(notes.unknown.begin(), notes.unknown.end());
+}
+
 Dataset DatasetBuilder::finish() {
   Dataset::State& state = *state_;
   if (!state.mapped) state.ids = state.own;
@@ -61,6 +66,11 @@ Dataset DatasetBuilder::finish() {
     state.notes.push_back(cat("of ", whole_, " of ", found_ + whole_,
                               " conversations all tokens count: the chat template ",
                               "does not begin an assistant's turn as it asks for one"));
+  if (!unknown_.empty()) {
+    std::string names;
+    for (const std::string& name : unknown_) names += (names.empty() ? "" : ", ") + quote(name);
+    state.notes.push_back(cat("members of messages without an effect, for the chat template does not name them: ", names));
+  }
   if (empty_)
     state.notes.push_back(cat(empty_, " documents or pieces were left out: the loss counts nothing in them"));
   if (state.pieces.empty())

@@ -1,5 +1,8 @@
 #pragma once
 // Builds data sets. Internal to dataset_builder.cpp and dataset_reader.cpp.
+#include <set>
+#include <string>
+
 #include "core/train/data/dataset.h"
 #include "core/train/data/document_encoder.h"
 
@@ -38,7 +41,7 @@ class DatasetBuilder {
   void expect(double share);
   /// Ids of a file: [n] is a stream, [rows, s] has one document per row. Throws Error(unsupported) for other ranks.
   void add_array(const Tensor& array);
-  void count_conversation(bool found) { ++(found ? found_ : whole_); }
+  void count_conversation(const ChatNotes& notes);
 
   Dataset finish();
 
@@ -53,6 +56,7 @@ class DatasetBuilder {
   const DatasetOptions& options_;
   std::shared_ptr<Dataset::State> state_;
   int64_t empty_ = 0, found_ = 0, whole_ = 0;  ///< pieces without a target; conversations
+  std::set<std::string> unknown_;              ///< members of messages without an effect
 };
 
 }  // namespace plait

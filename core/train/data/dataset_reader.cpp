@@ -18,7 +18,7 @@
 namespace plait {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // templates write tools and arguments in the order of their members
 
 constexpr size_t batch_bytes = size_t{4} << 20;   // of text tokenized between two progress reports
 constexpr size_t part_bytes = size_t{128} << 10;  // of plain text that one thread tokenizes at once
@@ -32,7 +32,7 @@ struct Span {
 /// An encoded span: documents, or why there are none.
 struct Encoded {
   std::vector<Document> documents;
-  std::optional<bool> found;  ///< of a conversation: see DocumentEncoder::chat
+  std::optional<ChatNotes> notes;  ///< of a conversation
   std::exception_ptr error;
 };
 
@@ -52,13 +52,25 @@ std::vector<ChatTurn> turns_of(const Json& messages) {
   for (const Json& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       throw bad(cat("has an entry ", out.size() + 1, " without a role"));
-    out.push_back({message.dump(), message["role"].get_ref<const std::string&>() == "assistant"});
+    if (const auto content = message.find("content"); content != message.end() && content->is_array())
+      for (const Json& part : *content) {
+        const std::string type = part.is_object() ? part.value("type", "") : "text";
+        if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal" && type != "thinking")
+          throw bad(cat("has an entry ", out.size() + 1, " with content of type ", quote(type), ", only text is trained on"));
+      }
+    ChatTurn turn{message.dump(), message["role"].get_ref<const std::string&>() == "assistant"};
+    if (const auto weight = message.find("weight"); weight != message.end() && !weight->is_null()) {
+      if (!weight->is_number() || (*weight != 0 && *weight != 1))
+        throw bad(cat("has an entry ", out.size() + 1, " whose weight is neither 0 nor 1"));
+      turn.counted = *weight == 1;
+    }
+    out.push_back(std::move(turn));
   }
   return out;
 }
 
 Encoded encode_line(const DocumentEncoder& encoder, std::string_view line) {
-  const Json object = Json::parse(line);
+  const auto object = Json::parse(line);
   if (!object.is_object())
     throw Error(Code::invalid_argument, "it is no JSON object", "one JSON object a line: {\"text\": \"...\"}");
   const std::string *text = text_member(object, "text"), *prompt = text_member(object, "prompt"),
@@ -72,10 +84,10 @@ Encoded encode_line(const DocumentEncoder& encoder, std::string_view line) {
   if (text) {
     out.documents.push_back(encoder.text(*text));
   } else if (chat) {
-    bool found = false;
+    ChatNotes notes;
     const std::string tools = object.contains("tools") && !object["tools"].is_null() ? object["tools"].dump() : "";
-    out.documents = encoder.chat(turns_of(object["messages"]), tools, found);
-    out.found = found;
+    out.documents = encoder.chat(turns_of(object["messages"]), tools, notes);
+    out.notes = std::move(notes);
   } else {
     out.documents.push_back(encoder.completion(*prompt, *completion));
   }
@@ -194,7 +206,7 @@ void read_lines(const Blob& file, const DatasetOptions& options, DatasetBuilder&
   };
   for_all(Lines(text_of(file)), file, options, builder, encode, [&](const Span& line, const Encoded& encoded) {
     for (const Document& document : encoded.documents) builder.add(document, line.line);
-    if (encoded.found) builder.count_conversation(*encoded.found);
+    if (encoded.notes) builder.count_conversation(*encoded.notes);
   });
 }
 

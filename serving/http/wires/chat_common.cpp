@@ -3,37 +3,23 @@
 namespace plait::http {
 namespace {
 
-/// Parts of a content, joined: only text.
-std::string text_of_parts(const Json& parts, const std::string& path) {
-  std::string out;
+/// Parts of a content are only texts.
+void check_parts(const Json& parts, const std::string& path) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Fields part(parts[i], path + "[" + std::to_string(i) + "]");
     const std::string kind = part.required_text("type");
-    if (kind != "text" && kind != "refusal")
+    const bool text = kind == "text" || kind == "input_text" || kind == "output_text";
+    if (!text && kind != "refusal" && kind != "thinking")
       throw HttpError(400, part.path("type") + ": content of type \"" + kind + "\" is not supported, only text",
                       "unsupported_content", part.path("type"));
-    out += part.required_text(kind == "text" ? "text" : "refusal");
-  }
-  return out;
-}
-
-/// Templates expect the arguments of calls as objects, clients send them as texts. They keep their order: it is the one that the model
-/// wrote, and that the cache has.
-void read_arguments(OrderedJson& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  for (OrderedJson& call : *calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    OrderedJson& arguments = call["function"]["arguments"];
-    if (!arguments.is_string()) continue;
-    OrderedJson object = OrderedJson::parse(arguments.get_ref<const std::string&>(), nullptr, false);
-    if (object.is_object()) arguments = std::move(object);
+    part.required_text(text ? "text" : kind.c_str());
   }
 }
 
 /// The fields of a turn next to its content, as templates read them.
 void check_turn(const Fields& turn) {
-  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) turn.text(name);
+  for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"}) turn.text(name);
+  if (const Json* call = turn.find("function_call")) Fields(*call, turn.path("function_call")).required_text("name");
   const Json* calls = turn.find("tool_calls");
   if (!calls) return;
   const std::string path = turn.path("tool_calls");
@@ -49,31 +35,39 @@ void check_turn(const Fields& turn) {
   }
 }
 
-/// The conversation for the chat template.
+/// The conversation, checked; what templates need of it is done where they are rendered, as for training.
 OrderedJson messages_of(std::string_view text, const Fields& body) {
   const Json& given = body.required("messages");
   if (!given.is_array() || given.empty()) reject("messages", "expected a list of at least one message");
-  const auto ordered = OrderedJson::parse(text.begin(), text.end()).at("messages");
-  OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < given.size(); ++i) {
     const Fields fields(given[i], "messages[" + std::to_string(i) + "]");
-    OrderedJson message = ordered[i];
     const std::string role = fields.required_text("role");
-    if (role == "developer") message["role"] = "system";
-    else if (role == "function") message["role"] = "tool";
-    else if (role != "system" && role != "user" && role != "assistant" && role != "tool")
-      reject(fields.path("role"), "is \"" + role + "\", expected system, user, assistant or tool");
+    bool known = false;
+    for (const char* name : {"system", "developer", "user", "assistant", "tool", "function"}) known |= role == name;
+    if (!known) reject(fields.path("role"), "is \"" + role + "\", expected system, user, assistant or tool");
     if (const Json* content = fields.find("content")) {
-      if (content->is_array()) message["content"] = text_of_parts(*content, fields.path("content"));
+      if (content->is_array()) check_parts(*content, fields.path("content"));
       else if (!content->is_string()) reject(fields.path("content"), "expected a text, or a list of parts");
     } else {
-      if (!fields.find("tool_calls")) reject(fields.path("content"), "is missing");
-      message["content"] = "";
+      bool other = false;
+      for (const char* name : {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "refusal"})
+        other |= fields.find(name) != nullptr;
+      if (!other || role != "assistant") reject(fields.path("content"), "is missing");
     }
     check_turn(fields);
-    read_arguments(message);
-    out.push_back(std::move(message));
   }
+  return OrderedJson::parse(text.begin(), text.end()).at("messages");
+}
+
+/// A message's text, of its parts if it has some.
+std::string text_of(const OrderedJson& message) {
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null()) return {};
+  if (content->is_string()) return content->get<std::string>();
+  std::string out;
+  for (const OrderedJson& part : *content)
+    for (const char* name : {"text", "refusal"})
+      if (part.contains(name)) out += part.at(name).get<std::string>();
   return out;
 }
 
@@ -83,14 +77,15 @@ void describe_tools(const std::string& list, bool system, OrderedJson& messages)
       "You may call these tools, given as JSON schemas:\n" + list +
       "\nTo call one, answer only with a JSON object: {\"name\": \"its name\", \"arguments\": {its arguments}}";
   if (!system) {  // then the first message has them
-    messages[0]["content"] = text + "\n\n" + messages[0]["content"].get<std::string>();
+    messages[0]["content"] = text + "\n\n" + text_of(messages[0]);
     return;
   }
-  if (messages[0]["role"].get_ref<const std::string&>() != "system") {
+  const std::string role = messages[0]["role"].get<std::string>();
+  if (role != "system" && role != "developer") {
     messages.insert(messages.begin(), OrderedJson{{"role", "system"}, {"content", text}});
     return;
   }
-  messages[0]["content"] = messages[0]["content"].get<std::string>() + "\n\n" + text;
+  messages[0]["content"] = text_of(messages[0]) + "\n\n" + text;
 }
 
 /// Of the chat template: "chat_template_kwargs", and "reasoning_effort" as it is in /v1/responses.

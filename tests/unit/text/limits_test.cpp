@@ -210,9 +210,9 @@ TEST(TextLimits, DeepValuesAreErrorsOrText) {
 
 TEST(TextLimits, AfterwardsEverythingWorksAsBefore) {
   Tokenizer tokenizer =
-      with_template("{% if messages %}{{ 'a' * (messages[0] * 50000000) }}{% endif %}done", {8 << 20, 1000});
+      with_template("{% if messages %}{{ 'a' * (messages[0].n * 50000000) }}{% endif %}done", {8 << 20, 1000});
   for (int round = 0; round < 3; ++round) {
-    EXPECT_EQ(outcome_of([&] { tokenizer.render_chat({.messages = "[1]"}); }).code, Code::out_of_memory);
+    EXPECT_EQ(outcome_of([&] { tokenizer.render_chat({.messages = R"([{"n":1}])"}); }).code, Code::out_of_memory);
     EXPECT_EQ(tokenizer.render_chat({.messages = "[]"}), "done");
   }
 }

@@ -6,12 +6,22 @@
 use std::sync::Arc;
 
 use crate::abi_support::{guarded, ErrorOut, Owned, View};
-use crate::chat::{ChatRequest, ChatSettings};
+use crate::chat::{ChatFiles, ChatRequest, ChatSettings};
 use crate::error::{Code, Result, TextError};
 use crate::stream::TextStream;
 use crate::tokenizer::{Limits, TextTokenizer};
 
 type Handle = Arc<TextTokenizer>;
+
+#[repr(C)]
+pub struct ChatParts {
+    text: Owned<u8>,
+    /// Begin and end of each part, in bytes.
+    generated: Owned<u64>,
+    /// Names with a zero byte after each.
+    unknown: Owned<u8>,
+    marked: bool,
+}
 
 /// Handles are used from many threads at once.
 const _: fn() = || {
@@ -23,8 +33,10 @@ const _: fn() = || {
 pub struct Files {
     tokenizer_json: View,
     tokenizer_config: View,
+    special_tokens_map: View,
     chat_template: View,
     chat_template_json: View,
+    tool_use_template: View,
 }
 
 #[repr(C)]
@@ -37,11 +49,13 @@ pub struct Chat {
 
 fn chat_settings(files: &Files) -> Result<ChatSettings> {
     unsafe {
-        ChatSettings::parse(
-            files.tokenizer_config.text("tokenizer_config.json")?,
-            files.chat_template.text("chat_template.jinja")?,
-            files.chat_template_json.text("chat_template.json")?,
-        )
+        ChatSettings::parse(&ChatFiles {
+            config: files.tokenizer_config.text("tokenizer_config.json")?,
+            special_tokens: files.special_tokens_map.text("special_tokens_map.json")?,
+            template: files.chat_template.text("chat_template.jinja")?,
+            template_json: files.chat_template_json.text("chat_template.json")?,
+            tool_use: files.tool_use_template.text("additional_chat_templates/tool_use.jinja")?,
+        })
     }
 }
 
@@ -209,21 +223,38 @@ pub unsafe extern "C" fn plait_text_has_chat_template(tokenizer: *const Handle) 
 pub unsafe extern "C" fn plait_text_render_chat(
     tokenizer: *const Handle,
     chat: *const Chat,
-    out: *mut Owned<u8>,
+    out: *mut ChatParts,
     error: *mut ErrorOut,
 ) -> i32 {
     unsafe {
         guarded(error, || {
             let chat = &*chat;
-            let text = (*tokenizer).render_chat(&ChatRequest {
+            let rendered = (*tokenizer).render_chat(&ChatRequest {
                 messages: chat.messages.text("messages")?,
                 tools: chat.tools.text("tools")?,
                 extra: chat.extra.text("extra variables")?,
                 add_generation_prompt: chat.add_generation_prompt,
             })?;
-            out.write(Owned::new(text.into_bytes()));
+            let marked = rendered.generated.is_some();
+            let places = rendered.generated.unwrap_or_default();
+            let names: String = rendered.unknown.iter().flat_map(|name| [name.as_str(), "\0"]).collect();
+            out.write(ChatParts {
+                text: Owned::new(rendered.text.into_bytes()),
+                generated: Owned::new(places.into_iter().flat_map(|(begin, end)| [begin as u64, end as u64]).collect()),
+                unknown: Owned::new(names.into_bytes()),
+                marked,
+            });
             Ok(())
         })
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn plait_text_chat_free(chat: ChatParts) {
+    unsafe {
+        chat.text.release();
+        chat.generated.release();
+        chat.unknown.release();
     }
 }
 
@@ -256,6 +287,11 @@ pub unsafe extern "C" fn plait_text_stream_push(
             Ok(())
         })
     }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn plait_text_stream_end_prompt(stream: *mut TextStream) {
+    unsafe { (*stream).end_prompt() }
 }
 
 #[no_mangle]

@@ -5,7 +5,7 @@
 //! crate counts what a thread holds within a call, and refuses more than the call's budget. A refused allocation is a
 //! panic (the standard library's hook for it, `set_alloc_error_hook`, may unwind; the default would abort the
 //! process), which ends the call with an error. Each allocation also looks at the clock and the cancellation; what
-//! can run long without one (`chat_code`) calls `check`.
+//! can run long without one (a template, see `chat`) calls `check`.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;

@@ -1,29 +1,42 @@
 //! Chat templates: which one a model has, and rendering a conversation with it.
 
-use minijinja::value::Serde;
-use minijinja::{Environment, Error, Value};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use plait_jinja::{json, Environment, Error, Kind, Rendered, Template, Value};
 use serde_json::{Map, Value as Json};
 
-use crate::chat_code::ChatCode;
-use crate::chat_environment::{environment, template_config, without_generation_tags, RaisedByTemplate};
+use crate::budget;
+use crate::chat_messages::{self, Takes};
 use crate::error::{Code, Result, TextError};
+use crate::special_tokens::SpecialTokens;
 
-/// What tokenizer_config.json and the chat template files contain.
+/// What tokenizer_config.json, special_tokens_map.json and the chat template files contain.
 pub struct ChatSettings {
     /// (name, template); a model with a single template calls it "default".
     templates: Vec<(String, String)>,
     /// Where they come from, for messages.
     file: &'static str,
-    /// The variables a template may print: bos_token, eos_token, and so on.
-    tokens: Map<String, Json>,
+    pub tokens: SpecialTokens,
 }
 
-/// Five times the longest template known; bounds the depth of its expressions (see `deep_stack`).
+/// The texts of a model's files; empty for files that do not exist.
+pub struct ChatFiles<'a> {
+    pub config: &'a str,
+    pub special_tokens: &'a str,
+    /// chat_template.jinja and chat_template.json: the first of them that exists is used, then tokenizer_config.json's own.
+    pub template: &'a str,
+    pub template_json: &'a str,
+    /// additional_chat_templates/tool_use.jinja
+    pub tool_use: &'a str,
+}
+
+/// Five times the longest template known.
 const MOST_TEMPLATE_BYTES: usize = 256 << 10;
 
-/// Instructions of one rendering, about two seconds: an endless loop is an error. A turn of a
-/// conversation takes some hundred.
-const MOST_INSTRUCTIONS: u64 = 20_000_000;
+/// Expressions and statements of one rendering, about two seconds: an endless loop is an error. A turn of a conversation
+/// takes some hundred.
+const MOST_STEPS: u64 = 20_000_000;
 
 const TEMPLATE_FILE: &str = "chat_template.jinja";
 const DEFAULT: &str = "default";
@@ -31,21 +44,23 @@ const TOOL_USE: &str = "tool_use";
 const CONFIG_HINT: &str = "tokenizer_config.json must be the file that Hugging Face's transformers library writes";
 
 impl ChatSettings {
-    /// Empty texts stand for files that do not exist. `template` is chat_template.jinja, `template_json` is
-    /// chat_template.json; the first of them that exists is used, then tokenizer_config.json's own.
-    pub fn parse(config: &str, template: &str, template_json: &str) -> Result<Self> {
-        let config = object("tokenizer_config.json", config)?;
-        let mut settings = Self { templates: Vec::new(), file: TEMPLATE_FILE, tokens: tokens(&config) };
-        if !template.is_empty() {
-            settings.templates.push((DEFAULT.to_string(), template.to_string()));
+    pub fn parse(files: &ChatFiles) -> Result<Self> {
+        let config = object("tokenizer_config.json", files.config)?;
+        let tokens = SpecialTokens::parse(&config, &object("special_tokens_map.json", files.special_tokens)?)?;
+        let mut settings = Self { templates: Vec::new(), file: TEMPLATE_FILE, tokens };
+        if !files.template.is_empty() {
+            settings.templates.push((DEFAULT.to_string(), files.template.to_string()));
         } else {
-            let other = object("chat_template.json", template_json)?;
+            let other = object("chat_template.json", files.template_json)?;
             let (file, found) = match other.get("chat_template") {
                 Some(found) => ("chat_template.json", Some(found)),
                 None => ("tokenizer_config.json", config.get("chat_template")),
             };
             settings.file = file;
             settings.templates = templates(found)?;
+        }
+        if !files.tool_use.is_empty() {
+            settings.templates.push((TOOL_USE.to_string(), files.tool_use.to_string()));
         }
         Ok(settings)
     }
@@ -56,18 +71,17 @@ impl ChatSettings {
     }
 
     /// None if there is no template of that name.
-    fn compiled(&self, name: &str) -> Result<Option<ChatCode>> {
-        let Some((_, template)) = self.templates.iter().rev().find(|(other, _)| other == name) else {
+    fn compiled(&self, name: &str) -> Result<Option<Compiled>> {
+        let Some((_, source)) = self.templates.iter().rev().find(|(other, _)| other == name) else {
             return Ok(None);
         };
-        if template.len() > MOST_TEMPLATE_BYTES {
+        if source.len() > MOST_TEMPLATE_BYTES {
             let message =
-                format!("the model's chat template has {} bytes, more than {MOST_TEMPLATE_BYTES}", template.len());
+                format!("the model's chat template has {} bytes, more than {MOST_TEMPLATE_BYTES}", source.len());
             return Err(TextError::bad_model(message, "give a shorter one as chat_template.jinja"));
         }
-        let config = template_config().map_err(|error| broken(&error))?;
-        let code = ChatCode::compile(name, &without_generation_tags(template), &config);
-        code.map(Some).map_err(|error| broken(&error))
+        let template = Template::compile(source).map_err(|error| broken(name, &error))?;
+        Ok(Some(Compiled { name: name.to_string(), source: source.clone(), template, takes: OnceLock::new() }))
     }
 
     pub fn has_template(&self) -> bool {
@@ -75,7 +89,7 @@ impl ChatSettings {
     }
 
     pub fn token(&self, key: &str) -> Option<&str> {
-        self.tokens.get(key)?.as_str()
+        self.tokens.variables.get(key)?.as_str()
     }
 }
 
@@ -85,29 +99,6 @@ fn object(file: &str, text: &str) -> Result<Map<String, Json>> {
     }
     serde_json::from_str(text)
         .map_err(|error| TextError::bad_model(format!("{file} cannot be read: {error}"), CONFIG_HINT))
-}
-
-/// A token is a string or an object with "content".
-fn token_text(value: &Json) -> Option<Json> {
-    let text = value.as_str().or_else(|| value.get("content")?.as_str());
-    text.map(Json::from)
-}
-
-fn tokens(config: &Map<String, Json>) -> Map<String, Json> {
-    let mut tokens = Map::new();
-    for (key, value) in config {
-        match value {
-            Json::Array(list) if key.ends_with("special_tokens") => {
-                tokens.insert(key.clone(), list.iter().filter_map(token_text).collect());
-            }
-            Json::Object(named) if key == "extra_special_tokens" => {
-                tokens.extend(named.iter().filter_map(|(name, value)| Some((name.clone(), token_text(value)?))));
-            }
-            _ if key.ends_with("_token") => tokens.extend(token_text(value).map(|text| (key.clone(), text))),
-            _ => {}
-        }
-    }
-    tokens
 }
 
 fn templates(value: Option<&Json>) -> Result<Vec<(String, String)>> {
@@ -140,12 +131,30 @@ pub struct ChatRequest<'a> {
     pub add_generation_prompt: bool,
 }
 
+/// A rendered conversation.
+pub struct ChatText {
+    pub text: String,
+    /// Bytes within `{% generation %}` blocks; none if the template has no such blocks, or not where they can be placed.
+    pub generated: Option<Vec<(usize, usize)>>,
+    /// Members of messages that the template does not name.
+    pub unknown: Vec<String>,
+}
+
+struct Compiled {
+    name: String,
+    source: String,
+    template: Template,
+    takes: OnceLock<Takes>,
+}
+
 pub struct ChatTemplate {
-    env: Environment<'static>,
-    default: ChatCode,
-    tool_use: Option<ChatCode>,
+    environment: Environment,
+    default: Compiled,
+    tool_use: Option<Compiled>,
     tokens: Map<String, Json>,
 }
+
+type Variables = HashMap<Arc<str>, Value>;
 
 impl ChatTemplate {
     pub fn compile(settings: &ChatSettings) -> Result<Self> {
@@ -165,37 +174,76 @@ impl ChatTemplate {
                 "put the one to use next to tokenizer.json as chat_template.jinja",
             ));
         };
-        let mut env = environment();
-        env.set_fuel(Some(MOST_INSTRUCTIONS));
-        Ok(Self { env, default, tool_use: settings.compiled(TOOL_USE)?, tokens: settings.tokens.clone() })
+        let environment = Environment { most_steps: MOST_STEPS, goes_on: budget::check, time: local_time };
+        let tokens = settings.tokens.variables.clone();
+        Ok(Self { environment, default, tool_use: settings.compiled(TOOL_USE)?, tokens })
     }
 
-    pub fn render(&self, request: &ChatRequest) -> Result<String> {
-        let mut variables = self.tokens.clone();
-        let tools = argument("tools", request.tools, Json::Null, |tools| tools.is_array() || tools.is_null())?;
+    pub fn render(&self, request: &ChatRequest) -> Result<ChatText> {
+        let tools = argument("tools", request.tools, Value::None, |tools| matches!(tools, Value::List(_) | Value::None))?;
         // A model with a template for tools means it for conversations that have some.
-        let tool_use = if tools.is_null() { None } else { self.tool_use.as_ref() };
-        variables.insert("messages".into(), argument("messages", request.messages, Json::Null, Json::is_array)?);
-        variables.insert("tools".into(), tools);
-        variables.insert("documents".into(), Json::Null);
-        variables.insert("add_generation_prompt".into(), request.add_generation_prompt.into());
-        if let Json::Object(extra) =
-            argument("extra variables", request.extra, Json::Object(Map::new()), Json::is_object)?
+        let tool_use = if tools.is_none() { None } else { self.tool_use.as_ref() };
+        let template = tool_use.unwrap_or(&self.default);
+        let messages = argument("messages", request.messages, Value::None, |value| matches!(value, Value::List(_)))?;
+        let messages = messages.items().map_err(|error| refused(&template.name, &error))?;
+        let mut variables = self.variables(tools, request.add_generation_prompt);
+        if let Value::Dict(extra) =
+            argument("extra variables", request.extra, Value::None, |value| matches!(value, Value::Dict(_) | Value::None))?
         {
-            variables.extend(extra);
+            let named = |(name, value): &(Value, Value)| Some((Arc::clone(name.as_str()?), value.clone()));
+            variables.extend(extra.entries().iter().filter_map(named));
         }
-        let variables = Value::from(Serde(&variables));
-        tool_use.unwrap_or(&self.default).render(&self.env, variables).map_err(|error| refused(&error))
+        let takes = *template.takes.get_or_init(|| self.takes(template));
+        let mut run = |empty| -> Result<std::result::Result<Rendered, Error>> {
+            let messages = chat_messages::read(&messages, takes, empty)?;
+            variables.insert("messages".into(), Value::list(messages));
+            Ok(template.template.render(&self.environment, &variables))
+        };
+        // Some templates add texts to each message's content, and there may be none.
+        let rendered = match run(false)? {
+            Err(error) if matches!(error.kind, Kind::Undefined | Kind::Type) => run(true)?.map_err(|_| error),
+            other => other,
+        };
+        let rendered = rendered.map_err(|error| refused(&template.name, &error))?;
+        let marked = template.template.marks_generation() && !rendered.generated_elsewhere;
+        let unknown = chat_messages::unknown(&messages, &[&template.source]);
+        Ok(ChatText {
+            text: rendered.text,
+            generated: marked.then_some(rendered.generated),
+            unknown: unknown.into_iter().map(str::to_string).collect(),
+        })
+    }
+
+    fn variables(&self, tools: Value, add_generation_prompt: bool) -> Variables {
+        let token = |value: &Json| match value {
+            Json::Array(list) => Value::list(list.iter().filter_map(Json::as_str).map(Value::str).collect()),
+            other => Value::str(other.as_str().unwrap_or_default()),
+        };
+        let mut out: Variables = self.tokens.iter().map(|(name, value)| (name.as_str().into(), token(value))).collect();
+        out.insert("tools".into(), tools);
+        out.insert("documents".into(), Value::None);
+        out.insert("add_generation_prompt".into(), Value::Bool(add_generation_prompt));
+        out
+    }
+
+    /// Renders a message in parts: a template that takes them writes their text, and not what parts are made of.
+    fn takes(&self, template: &Compiled) -> Takes {
+        const MESSAGE: &str = r#"[{"role":"user","content":[{"type":"text","text":"plait-probe"}]}]"#;
+        let mut variables = self.variables(Value::None, false);
+        variables.extend(json::parse(MESSAGE).ok().map(|messages| ("messages".into(), messages)));
+        let text = template.template.render(&self.environment, &variables).map_or_else(|_| String::new(), |out| out.text);
+        let parts = text.contains("plait-probe") && !text.contains("'text'") && !text.contains("\"text\"");
+        Takes { parts, developer: template.source.contains("developer") }
     }
 }
 
-fn argument(what: &str, text: &str, absent: Json, fits: impl Fn(&Json) -> bool) -> Result<Json> {
+fn argument(what: &str, text: &str, absent: Value, fits: impl Fn(&Value) -> bool) -> Result<Value> {
     if text.is_empty() && fits(&absent) {
         return Ok(absent);
     }
     let hint = "messages and tools are JSON lists, extra variables a JSON object";
-    let value = serde_json::from_str(text)
-        .map_err(|error| TextError::invalid(format!("the {what} are not JSON: {error}"), hint))?;
+    let value = json::parse(text)
+        .map_err(|error| TextError::invalid(format!("the {what} are not JSON: {}", error.message), hint))?;
     if fits(&value) {
         Ok(value)
     } else {
@@ -203,36 +251,49 @@ fn argument(what: &str, text: &str, absent: Json, fits: impl Fn(&Json) -> bool) 
     }
 }
 
-fn broken(error: &Error) -> TextError {
+/// " (in default:3)"
+fn place(name: &str, error: &Error) -> String {
+    error.line.map_or_else(String::new, |line| format!(" (in {name}:{line})"))
+}
+
+fn broken(name: &str, error: &Error) -> TextError {
     TextError::bad_model(
-        format!("the model's chat template cannot be compiled: {}", trail(error)),
+        format!("the model's chat template cannot be compiled: {}{}", error.message, place(name, error)),
         "check the template",
     )
 }
 
-fn refused(error: &Error) -> TextError {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(RaisedByTemplate(message)) = cause.downcast_ref() {
-            return TextError::invalid(
-                format!("the model's chat template refuses the conversation: {message}"),
-                "change the messages accordingly",
-            );
-        }
-        source = cause.source();
+fn refused(name: &str, error: &Error) -> TextError {
+    if error.kind == Kind::Raised {
+        return TextError::invalid(
+            format!("the model's chat template refuses the conversation: {}", error.message),
+            "change the messages accordingly",
+        );
     }
     TextError::invalid(
-        format!("the model's chat template failed: {}", trail(error)),
+        format!("the model's chat template failed: {}{}", error.message, place(name, error)),
         "the messages may lack a field that the template reads",
     )
 }
 
-fn trail(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
+/// The local time in the C library's format language, which is also Python's.
+fn local_time(format: &str) -> std::result::Result<String, String> {
+    let failed = || format!("strftime_now cannot format {format:?}");
+    let text = std::ffi::CString::new(format).map_err(|_| failed())?;
+    let mut out = vec![0u8; 256];
+    // SAFETY: `time` takes a null pointer; `localtime_r` writes the tm it is given; `strftime` writes at most
+    // `out.len()` bytes and reads a terminated format.
+    let written = unsafe {
+        let now = libc::time(std::ptr::null_mut());
+        let mut parts: libc::tm = std::mem::zeroed();
+        if libc::localtime_r(&now, &mut parts).is_null() {
+            return Err(failed());
+        }
+        libc::strftime(out.as_mut_ptr().cast(), out.len(), text.as_ptr(), &parts)
+    };
+    if written == 0 && !format.is_empty() {
+        return Err(failed());
     }
-    text
+    out.truncate(written);
+    String::from_utf8(out).map_err(|_| failed())
 }

@@ -5,7 +5,8 @@
 //!
 //! In the order a tokenizer comes to be: `json_form` reads tokenizer.json, `bpe_build` makes its tables,
 //! `fast_form` stores and reads them, the crate `plait_bpe` merges with them, `tokenizer` puts the parts together, `stream` and
-//! `pieces` turn ids back into text, `chat` renders conversations, `grammar` finds the tokens that a grammar allows, over
+//! `pieces` turn ids back into text, `chat` renders conversations (with the
+//! crate `plait_jinja`) that `chat_messages` reads, `grammar` finds the tokens that a grammar allows, over
 //! the `vocabulary`. `budget` bounds what all of them may take. `patterns` is for graphs, and needs no tokenizer.
 // See `budget`. It has had this form since 2018; CMakeLists.txt switches it on for this crate.
 #![feature(alloc_error_hook)]
@@ -16,8 +17,7 @@ mod abi_support;
 mod bpe_build;
 mod budget;
 mod chat;
-mod chat_code;
-mod chat_environment;
+mod chat_messages;
 mod deep_stack;
 mod error;
 mod fast_form;
@@ -31,11 +31,11 @@ mod json_form;
 mod model;
 mod patterns;
 mod pieces;
-mod python_json;
 #[cfg(feature = "grammars")]
 mod schema_numbers;
 #[cfg(feature = "grammars")]
 mod schema_place;
+mod special_tokens;
 mod stream;
 mod token_bytes;
 mod tokenizer;

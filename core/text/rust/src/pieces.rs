@@ -60,9 +60,16 @@ pub struct ByteRuns {
     bytes: Vec<u8>,
     pieces: Vec<String>,
     after_byte: bool,
+    /// Bytes at the beginning that are a prompt's: they count only as part of a character.
+    prompt: usize,
 }
 
 impl ByteRuns {
+    /// What came so far is a prompt.
+    pub fn end_prompt(&mut self) {
+        self.prompt = self.bytes.len();
+    }
+
     /// Appends to `out` what is complete with this piece.
     pub fn push(&mut self, piece: String, out: &mut Vec<String>) {
         let Some(byte) = byte_of(&piece) else {
@@ -75,7 +82,10 @@ impl ByteRuns {
         self.pieces.push(piece);
         while !self.bytes.is_empty() {
             match std::str::from_utf8(&self.bytes) {
-                Ok(_) => self.release(self.bytes.len(), out),
+                Ok(_) => {
+                    self.prompt = 0;
+                    self.release(self.bytes.len(), out);
+                }
                 Err(error) => match error.error_len() {
                     Some(stray) => self.release(stray, out),
                     None => break,
@@ -92,6 +102,14 @@ impl ByteRuns {
     }
 
     fn release(&mut self, count: usize, out: &mut Vec<String>) {
+        let prompts = count.min(self.prompt);
+        self.prompt -= prompts;
+        self.bytes.drain(..prompts);
+        self.pieces.drain(..prompts);
+        let count = count - prompts;
+        if count == 0 {
+            return;
+        }
         if self.after_byte {
             out.push(String::new());
         }

@@ -18,7 +18,11 @@ pub struct TextStream {
 }
 
 enum State {
-    ByteLevel { pending: Vec<u8> },
+    ByteLevel {
+        pending: Vec<u8>,
+        /// Bytes at its beginning that are the prompt's.
+        prompt: usize,
+    },
     Opaque(Window),
 }
 
@@ -33,9 +37,9 @@ impl TextStream {
         self.chunk.clear();
         if let Some(piece) = self.tokenizer.text_piece(id, self.skip_special)? {
             match &mut self.state {
-                State::ByteLevel { pending } => {
+                State::ByteLevel { pending, prompt } => {
                     append_byte_level(&piece, pending);
-                    take_characters(pending, &mut self.chunk);
+                    take_characters(pending, prompt, &mut self.chunk);
                 }
                 State::Opaque(window) => window.push(&self.tokenizer, piece, &mut self.chunk)?,
             }
@@ -43,11 +47,20 @@ impl TextStream {
         Ok(&self.chunk)
     }
 
+    /// What came so far is a prompt. The beginning of a character at its end is part of the text if what follows completes
+    /// it, and otherwise not: U+FFFD stands only for what follows.
+    pub fn end_prompt(&mut self) {
+        match &mut self.state {
+            State::ByteLevel { pending, prompt } => *prompt = pending.len(),
+            State::Opaque(window) => window.end_prompt(),
+        }
+    }
+
     /// The rest; an incomplete character becomes U+FFFD. The stream then is as new.
     pub fn finish(&mut self) -> Result<&str> {
         self.chunk.clear();
         match std::mem::replace(&mut self.state, State::new(&self.tokenizer)) {
-            State::ByteLevel { pending } if !pending.is_empty() => self.chunk.push(char::REPLACEMENT_CHARACTER),
+            State::ByteLevel { pending, prompt } if pending.len() > prompt => self.chunk.push(char::REPLACEMENT_CHARACTER),
             State::ByteLevel { .. } => {}
             State::Opaque(mut window) => window.finish(&self.tokenizer, &mut self.chunk)?,
         }
@@ -58,20 +71,22 @@ impl TextStream {
 impl State {
     fn new(tokenizer: &TextTokenizer) -> Self {
         match tokenizer.decoding {
-            Decoding::ByteLevel => Self::ByteLevel { pending: Vec::new() },
+            Decoding::ByteLevel => Self::ByteLevel { pending: Vec::new(), prompt: 0 },
             Decoding::Opaque { byte_fallback, lossy } => Self::Opaque(Window {
                 runs: byte_fallback.then(ByteRuns::default),
                 lossy,
                 started: false,
                 context: Vec::new(),
                 pending: Vec::new(),
+                prompt: 0,
             }),
         }
     }
 }
 
-/// Moves what is decided from `bytes` to `out`, invalid sequences as U+FFFD; keeps the start of a character.
-fn take_characters(bytes: &mut Vec<u8>, out: &mut String) {
+/// Moves what is decided from `bytes` to `out`, invalid sequences as U+FFFD; keeps the start of a character. The first `prompt`
+/// bytes only count as the beginning of a character.
+fn take_characters(bytes: &mut Vec<u8>, prompt: &mut usize, out: &mut String) {
     let mut done = 0;
     loop {
         match std::str::from_utf8(&bytes[done..]) {
@@ -85,12 +100,15 @@ fn take_characters(bytes: &mut Vec<u8>, out: &mut String) {
                 out.push_str(std::str::from_utf8(&bytes[done..valid]).unwrap_or_default());
                 done = valid;
                 let Some(stray) = error.error_len() else { break };
-                out.push(char::REPLACEMENT_CHARACTER);
+                if done + stray > *prompt {
+                    out.push(char::REPLACEMENT_CHARACTER);
+                }
                 done += stray;
             }
         }
     }
     bytes.drain(..done);
+    *prompt = prompt.saturating_sub(done);
 }
 
 /// Streams through a decoder that we know nothing of, by decoding a short window twice: without and with the new
@@ -103,9 +121,18 @@ struct Window {
     started: bool,
     context: Vec<String>,
     pending: Vec<String>,
+    /// Of `pending`, at its beginning: the prompt's.
+    prompt: usize,
 }
 
 impl Window {
+    fn end_prompt(&mut self) {
+        if let Some(runs) = &mut self.runs {
+            runs.end_prompt();
+        }
+        self.prompt = self.pending.len();
+    }
+
     fn push(&mut self, tokenizer: &TextTokenizer, piece: String, out: &mut String) -> Result<()> {
         match &mut self.runs {
             Some(runs) => runs.push(piece, &mut self.pending),
@@ -128,23 +155,40 @@ impl Window {
         let text = self.new_text(tokenizer)?;
         let incomplete = self.lossy && !last && text.ends_with(char::REPLACEMENT_CHARACTER);
         if !text.is_empty() && !(incomplete && self.pending.len() < MOST_SILENT_PIECES) {
-            out.push_str(&text);
+            out.push_str(self.without_prompt(tokenizer, &text)?);
             self.started = true;
             self.context = std::mem::take(&mut self.pending);
+            self.prompt = 0;
         } else if self.pending.len() > MOST_SILENT_PIECES {
             self.pending.remove(0);
+            self.prompt = self.prompt.saturating_sub(1);
         }
         Ok(())
     }
 
+    /// The text without what the prompt's pieces are alone, if they are no characters.
+    fn without_prompt<'a>(&self, tokenizer: &TextTokenizer, text: &'a str) -> Result<&'a str> {
+        if self.prompt == 0 {
+            return Ok(text);
+        }
+        let own = self.text_of(tokenizer, &self.pending[..self.prompt])?;
+        let only_marks = own.chars().all(|character| character == char::REPLACEMENT_CHARACTER);
+        Ok(text.strip_prefix(&own).filter(|_| only_marks).unwrap_or(text))
+    }
+
     fn new_text(&self, tokenizer: &TextTokenizer) -> Result<String> {
+        self.text_of(tokenizer, &self.pending)
+    }
+
+    /// What pieces add after the context.
+    fn text_of(&self, tokenizer: &TextTokenizer, pieces: &[String]) -> Result<String> {
         if !self.started {
-            return tokenizer.join(self.pending.clone());
+            return tokenizer.join(pieces.to_vec());
         }
         let mut window = vec![tokenizer.anchor.to_string()];
         window.extend_from_slice(&self.context);
         let before = tokenizer.join(window.clone())?;
-        window.extend_from_slice(&self.pending);
+        window.extend_from_slice(pieces);
         let after = tokenizer.join(window)?;
         // A decoder that rewrites what it gave before cannot be streamed exactly; what it adds still can.
         let common = before.char_indices().zip(after.chars()).find(|((_, a), b)| a != b);

@@ -12,13 +12,14 @@ use tokenizers::{
 };
 
 use crate::budget::{self, Budget};
-use crate::chat::{ChatRequest, ChatSettings, ChatTemplate};
+use crate::chat::{ChatRequest, ChatSettings, ChatTemplate, ChatText};
 use crate::deep_stack;
 use crate::error::{reading, Code, Result, TextError};
 use crate::fast_form::{self, Source};
 use crate::json_form::{self, Parsed};
 use crate::model::TextModel;
 use crate::pieces::{self, ByteRuns, Decoding};
+use crate::special_tokens::SpecialTokens;
 use crate::token_bytes::PieceBytes;
 use crate::vocabulary::Vocabulary;
 use plait_bpe::{Bpe, BpeSettings};
@@ -133,6 +134,7 @@ impl TextTokenizer {
             .build()
             .map_err(|error| failed("build the tokenizer", &*error))?;
         pipeline.add_tokens(parts.added_tokens).map_err(|error| failed("add the added tokens", &*error))?;
+        add_named_tokens(&mut pipeline, &chat.tokens)?;
         let id_count = count_ids(&pipeline);
         if id_count > i32::MAX as u32 {
             return Err(TextError::bad_model("tokenizer.json has an id above 2147483646", "renumber its vocabulary"));
@@ -292,7 +294,7 @@ impl TextTokenizer {
 
     /// The template is compiled at the first use: most loads are for plain prompts, and a bad template must not spoil
     /// those.
-    pub fn render_chat(&self, request: &ChatRequest) -> Result<String> {
+    pub fn render_chat(&self, request: &ChatRequest) -> Result<ChatText> {
         let input = request.messages.len() + request.tools.len() + request.extra.len();
         let budget = self.limits.budget(input, BYTES_A_CHAT_BYTE, Some(&self.cancels));
         deep_stack::run(budget.bytes, || {
@@ -306,6 +308,33 @@ impl TextTokenizer {
             )
         })
     }
+}
+
+/// Tokens that only tokenizer_config.json or special_tokens_map.json has; transformers adds them, too. A special token without
+/// an id is named and not used.
+fn add_named_tokens(pipeline: &mut Pipeline, tokens: &SpecialTokens) -> Result<()> {
+    let is_added = |pipeline: &Pipeline, text: &str| {
+        pipeline.get_added_vocabulary().get_added_tokens_decoder().values().any(|token| token.content == text)
+    };
+    for (id, token) in &tokens.added {
+        if is_added(pipeline, &token.content) {
+            continue;
+        }
+        pipeline.add_tokens([token.clone()]).map_err(|error| failed("add the added tokens", &*error))?;
+        let own = pipeline.token_to_id(&token.content);
+        if own != Some(*id) {
+            let own = own.map_or_else(|| "none".to_string(), |own| own.to_string());
+            let message = format!("tokenizer_config.json gives {:?} the id {id}, and in tokenizer.json it has {own}", token.content);
+            return Err(TextError::bad_model(message, "use the tokenizer.json that belongs to tokenizer_config.json"));
+        }
+    }
+    for text in tokens.texts() {
+        if !text.is_empty() && !is_added(pipeline, text) && pipeline.get_model().token_to_id(text).is_some() {
+            let token = AddedToken::from(text, true);
+            pipeline.add_tokens([token]).map_err(|error| failed("add the special tokens", &*error))?;
+        }
+    }
+    Ok(())
 }
 
 /// Letters, digits, blanks, bytes of all lengths in UTF-8, what is decomposed, and a long word.
