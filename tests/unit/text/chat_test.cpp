@@ -79,6 +79,35 @@ TEST(Chat, NamedTemplates) {
   EXPECT_EQ(error_of([] { with_config(R"({"chat_template":7})"); }).code(), Code::bad_model);
 }
 
+TEST(Chat, TemplatesAndTokensOfOtherFiles) {
+  const std::string json = gemma().json();
+  const auto made = [&](std::string_view config, std::string_view map, std::string_view tool_use = "") {
+    return Tokenizer::from_bytes({.tokenizer_json = json,
+                                  .tokenizer_config = config,
+                                  .chat_template = "{{ bos_token }}{{ eos_token }}",
+                                  .special_tokens_map = map,
+                                  .tool_use_template = tool_use});
+  };
+  // additional_chat_templates/tool_use.jinja
+  const Tokenizer tools = made("", "", "{{ tools|length }} tools");
+  EXPECT_EQ(tools.render_chat({.messages = "[]"}), "");
+  EXPECT_EQ(tools.render_chat({.messages = "[]", .tools = R"([{"type":"function"}])"}), "1 tools");
+  // As in transformers, the map counts unless tokenizer_config.json has all added tokens.
+  const char* const map = R"({"bos_token":{"content":"M"},"eos_token":"N"})";
+  EXPECT_EQ(made(R"({"bos_token":"C"})", map).render_chat({.messages = "[]"}), "MN");
+  EXPECT_EQ(made(R"({"bos_token":"C","added_tokens_decoder":{}})", map).render_chat({.messages = "[]"}), "C");
+
+  // Tokens that only tokenizer_config.json has.
+  const int32_t next = made("", "").vocab_size();
+  const std::string added = cat(R"({"added_tokens_decoder":{")", next, R"(":{"content":"<|new|>","special":true}}})");
+  const Tokenizer more = made(added, "");
+  EXPECT_EQ(more.vocab_size(), next + 1);
+  EXPECT_EQ(more.encode("<|new|>", false), std::vector<int32_t>{next});
+  EXPECT_TRUE(more.is_special(next));
+  EXPECT_EQ(more.decode(std::vector<int32_t>{next}), "");
+  EXPECT_EQ(error_of([&] { made(R"({"added_tokens_decoder":{"3":{"content":"<|new|>"}}})", ""); }).code(), Code::bad_model);
+}
+
 TEST(Chat, AModelWithoutATemplateSaysSo) {
   Tokenizer tokenizer = make(gemma());
   EXPECT_FALSE(tokenizer.has_chat_template());

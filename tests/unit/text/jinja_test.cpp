@@ -38,6 +38,22 @@ TEST(Jinja, RendersAsJinja2Does) {
   EXPECT_EQ(count, 2000);
 }
 
+/// message_cases.jsonl is of make_message_cases.py.
+TEST(ChatMessages, AreReadAsTransformersDoes) {
+  std::ifstream file(PLAIT_SOURCE_DIR "/tests/unit/text/message_cases.jsonl");
+  std::string line;
+  int count = 0;
+  for (; std::getline(file, line); ++count) {
+    const Json json = Json::parse(line);
+    const std::string text = json[0], messages = json[1].dump(), tools = json[2].is_null() ? "" : json[2].dump();
+    const Tokenizer tokenizer = Tokenizer::from_bytes({.tokenizer_json = gemma().json(), .chat_template = text});
+    EXPECT_EQ(tokenizer.render_chat({.messages = messages, .tools = tools, .add_generation_prompt = false}),
+              json[3].get<std::string>())
+        << messages << "\n" << text;
+  }
+  EXPECT_EQ(count, 57);
+}
+
 TEST(Jinja, WhatIsNotThereIsRefusedByName) {
   const auto message = [](const std::string& text) -> std::string {
     const Tokenizer tokenizer = Tokenizer::from_bytes({.tokenizer_json = gemma().json(), .chat_template = text});

@@ -132,5 +132,26 @@ TEST(Stream, WorkDoesNotGrowWithTheText) {
   }
 }
 
+/// The first byte of a character that the prompt ends within is no U+FFFD of what follows.
+TEST_P(Streams, APromptMayEndWithinACharacter) {
+  Tokenizer tokenizer = make(GetParam().json);
+  const std::string mark = "\uFFFD";
+  for (const std::string text : {"a\u00e9b", "a\u6f22b", "a\U0001F600b", "a\u6f22\u6f22b"}) {
+    const Ids ids = tokenizer.encode(text, false);
+    for (size_t cut = 1; cut < ids.size(); ++cut) {
+      const std::string before = tokenizer.decode(Ids(ids.begin(), ids.begin() + static_cast<int64_t>(cut)));
+      if (!before.ends_with(mark)) continue;
+      TextStream whole = tokenizer.stream(), ended = tokenizer.stream(), other = tokenizer.stream();
+      for (size_t i = 0; i < cut; ++i)
+        for (TextStream* stream : {&whole, &ended, &other}) stream->push(ids[i]);
+      for (TextStream* stream : {&whole, &ended, &other}) stream->end_prompt();
+      EXPECT_EQ(streamed(whole, Ids(ids.begin() + static_cast<int64_t>(cut), ids.end())).find(mark), std::string::npos) << text;
+      EXPECT_EQ(ended.finish(), "") << text;
+      const Ids letter = tokenizer.encode("b", false);
+      EXPECT_EQ(streamed(other, {letter.back()}).find(mark), std::string::npos) << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace plait::text_test

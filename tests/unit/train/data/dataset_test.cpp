@@ -148,20 +148,72 @@ TEST_F(Data, TurnsThatChangeLaterAreDocumentsOfTheirOwn) {
   EXPECT_TRUE(data.notes().empty());
 }
 
-TEST_F(Data, WhereTurnsCannotBeToldApartAllCounts) {
-  // It asks for a turn in other words than it begins one.
+/// The answer of a turn begins where its content does, whatever the generation prompt begins for it.
+TEST_F(Data, ThePromptMayBeginAThoughtThatTheTurnHasNot) {
+  const Tokenizer thinking = test::tokenizer(
+      "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}"
+      "{{ m.content }};{% endfor %}{% if add_generation_prompt %}<assistant>[{% endif %}");
+  EXPECT_EQ(counted(read("chat.jsonl", conversation, {.tokenizer = &thinking})[0]), "good day;and a good night;");
+  const Dataset thought = read(
+      "chat.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "c"}]})",
+      {.tokenizer = &thinking});
+  EXPECT_EQ(counted(thought[0]), "c]b;");
   const Tokenizer other = test::tokenizer(
       "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}Answer:{% "
       "endif %}");
   const Dataset data = read("chat.jsonl", conversation, {.tokenizer = &other});
+  EXPECT_EQ(counted(data[0]), " good day\n and a good night\n");  // of a token within both, all counts
+  EXPECT_TRUE(data.notes().empty());
+}
+
+/// What transformers' return_assistant_tokens_mask marks: of all blocks, wherever a turn begins.
+TEST_F(Data, GenerationBlocksAreWhatCounts) {
+  const Tokenizer marked = test::tokenizer(
+      "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% endgeneration %}"
+      "{% else %}{{ m.content }}{% endif %};\n{% endfor %}{% if add_generation_prompt %}no prefix{% endif %}");
+  const Dataset data = read("chat.jsonl", conversation, {.tokenizer = &marked});
   ASSERT_EQ(data.size(), 1);
-  EXPECT_EQ(data[0].targets(), data[0].inputs());
-  ASSERT_EQ(data.notes().size(), 1u);
-  EXPECT_THAT(data.notes()[0], testing::HasSubstr("1 of 1 conversations"));
+  EXPECT_EQ(counted(data[0]), " good day! and a good night!");  // of a token within both, all counts
+  std::string weighted = conversation;
+  weighted.insert(weighted.find("\"good day\"") + 10, ", \"weight\": 0");
+  EXPECT_EQ(counted(read("chat.jsonl", weighted, {.tokenizer = &marked})[0]), " and a good night!");
+  // In a macro nobody knows where the text comes to: then turns are told apart as without blocks.
+  const Tokenizer within = test::tokenizer(
+      "{% macro turn(m) %}{% generation %}{{ m.content }}{% endgeneration %}{% endmacro %}"
+      "{% for m in messages %}<{{ m.role }}>{{ turn(m) }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  EXPECT_EQ(counted(read("chat.jsonl", conversation, {.tokenizer = &within})[0]), "good dayand a good night");
+}
+
+TEST_F(Data, TurnsOfWeightZeroDoNotCount) {
+  std::string weighted = conversation;
+  weighted.insert(weighted.find("\"good day\"") + 10, ", \"weight\": 0");
+  EXPECT_EQ(counted(read("chat.jsonl", weighted)[0]), "and a good night<|end|>\n");
+  weighted.replace(weighted.find("\"weight\": 0"), 11, "\"weight\": 2");
+  expect_error([&] { read("chat.jsonl", weighted); }, Code::invalid_argument, "line 1", "weight");
+}
+
+TEST_F(Data, MembersKeepTheirOrderAndUnknownOnesAreNamed) {
+  const Tokenizer json = test::tokenizer("{{ tools|tojson }}{% for m in messages %}|{{ m.tool_calls|default(m.content)|tojson }}{% endfor %}");
+  const Dataset data = read(
+      "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "a", "mood": 1}, {"role": "assistant", "content": null,)"
+      R"( "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2.0}"}}]}],)"
+      R"( "tools": [{"z": 1, "a": 2}]})",
+      {.tokenizer = &json});
+  EXPECT_EQ(tokenizer_.decode(ids_of(data[0]), false),
+            R"([{"z": 1, "a": 2}]|"a"|[{"type": "function", "function": {"name": "f", "arguments": {"z": 1, "a": 2.0}}}])");
+  ASSERT_FALSE(data.notes().empty());
+  EXPECT_THAT(data.notes(), testing::Contains(testing::HasSubstr("\"mood\"")));
+}
+
+TEST_F(Data, WhereTurnsCannotBeToldApartAllCounts) {
   // A template that refuses a part of what it takes as a whole.
   const Tokenizer strict = test::tokenizer(
       "{% if messages|length < 5 %}{{ raise_exception('too short') }}{% endif %}{{ messages[2].content }}");
-  EXPECT_EQ(read("chat.jsonl", conversation, {.tokenizer = &strict}).notes().size(), 1u);
+  const Dataset data = read("chat.jsonl", conversation, {.tokenizer = &strict});
+  EXPECT_EQ(data[0].targets(), data[0].inputs());
+  ASSERT_EQ(data.notes().size(), 1u);
+  EXPECT_THAT(data.notes()[0], testing::HasSubstr("1 of 1 conversations"));
 }
 
 TEST_F(Data, ToolsReachTheTemplate) {
