@@ -15,10 +15,10 @@ using Json = nlohmann::json;  // a map: ordered objects take quadratic time to f
 enum PieceKind : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
 /// Tokens that end an answer by their names, whatever kind a file gives them, as in llama.cpp.
-constexpr const char* turn_ends[] = {"<|eot_id|>",    "<|im_end|>",       "<|end|>",   "<|return|>",        "<|call|>",
-                                     "<|flush|>",     "<|calls|>",        "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
-                                     "<EOT>",         "_<EOT>",           "[EOT]",     "[EOS]",             "<|end_of_text|>",
-                                     "<end_of_utterance>"};
+constexpr const char* turn_ends[] = {"<|eot_id|>",    "<|im_end|>", "<|end|>",         "<|return|>",
+                                     "<|call|>",      "<|flush|>",  "<|calls|>",       "<end_of_turn>",
+                                     "<|endoftext|>", "<|eom_id|>", "<EOT>",           "_<EOT>",
+                                     "[EOT]",         "[EOS]",      "<|end_of_text|>", "<end_of_utterance>"};
 
 constexpr const char* space = "\u2581";  // how SentencePiece writes a space within a piece
 

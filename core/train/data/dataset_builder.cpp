@@ -69,7 +69,8 @@ Dataset DatasetBuilder::finish() {
   if (!unknown_.empty()) {
     std::string names;
     for (const std::string& name : unknown_) names += (names.empty() ? "" : ", ") + quote(name);
-    state.notes.push_back(cat("members of messages without an effect, for the chat template does not name them: ", names));
+    state.notes.push_back(
+        cat("members of messages without an effect, for the chat template does not name them: ", names));
   }
   if (empty_)
     state.notes.push_back(cat(empty_, " documents or pieces were left out: the loss counts nothing in them"));

@@ -55,8 +55,10 @@ std::vector<ChatTurn> turns_of(const Json& messages) {
     if (const auto content = message.find("content"); content != message.end() && content->is_array())
       for (const Json& part : *content) {
         const std::string type = part.is_object() ? part.value("type", "") : "text";
-        if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal" && type != "thinking")
-          throw bad(cat("has an entry ", out.size() + 1, " with content of type ", quote(type), ", only text is trained on"));
+        if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal" &&
+            type != "thinking")
+          throw bad(cat("has an entry ", out.size() + 1, " with content of type ", quote(type),
+                        ", only text is trained on"));
       }
     ChatTurn turn{message.dump(), message["role"].get_ref<const std::string&>() == "assistant"};
     if (const auto weight = message.find("weight"); weight != message.end() && !weight->is_null()) {

@@ -136,8 +136,9 @@ std::vector<Document> DocumentEncoder::chat(const std::vector<ChatTurn>& turns, 
   if (whole.generated) {
     std::vector<Range> kept;
     size_t before = 0;  // marks of the turns so far
-    const bool all = answers.size() == static_cast<size_t>(std::count_if(
-                                           turns.begin(), turns.end(), [](const ChatTurn& turn) { return turn.assistant; }));
+    const bool all =
+        answers.size() == static_cast<size_t>(std::count_if(turns.begin(), turns.end(),
+                                                            [](const ChatTurn& turn) { return turn.assistant; }));
     for (size_t i = 0; i <= answers.back() && !all; ++i) {
       const auto marks = render(turns, i + 1, tools, false).generated;
       const size_t until = std::min(marks ? marks->size() : before, whole.generated->size());

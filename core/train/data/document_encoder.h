@@ -52,7 +52,8 @@ class DocumentEncoder {
  private:
   std::vector<int32_t> begin(std::string_view text) const;
   ChatText render(const std::vector<ChatTurn>& turns, size_t count, std::string_view tools, bool ask) const;
-  size_t answer_begin(const std::vector<ChatTurn>& turns, size_t at, std::string_view tools, std::string_view answered) const;
+  size_t answer_begin(const std::vector<ChatTurn>& turns, size_t at, std::string_view tools,
+                      std::string_view answered) const;
 
   const Tokenizer& tokenizer_;
   std::optional<int32_t> eos_;

@@ -50,7 +50,8 @@ OrderedJson messages_of(std::string_view text, const Fields& body) {
       else if (!content->is_string()) reject(fields.path("content"), "expected a text, or a list of parts");
     } else {
       bool other = false;
-      for (const char* name : {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "refusal"})
+      for (const char* name :
+           {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "refusal"})
         other |= fields.find(name) != nullptr;
       if (!other || role != "assistant") reject(fields.path("content"), "is missing");
     }

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "importers/gguf/blocks.h"
 #include "importers/gguf/gguf_model.h"
+#include "importers/gguf/tokenizer.h"
 #include "tests/unit/support/gguf_writer.h"
 
 namespace plait::test {
@@ -109,6 +110,34 @@ TEST(GgufFile, DamageIsRefused) {
     } catch (const Error&) {
     }
   }
+}
+
+/// llama.cpp knows the ends of turns by their names, whatever their kind is; a template for tools stands next to the other.
+TEST(GgufFile, EndsOfTurnsAndTemplatesAreFound) {
+  const auto files = [](int32_t kind, const std::vector<std::string>& words) {
+    GgufWriter out;
+    out.text("tokenizer.ggml.model", "gpt2");
+    out.texts("tokenizer.ggml.tokens", words);
+    out.numbers<int32_t>("tokenizer.ggml.token_type", std::vector<int32_t>(words.size(), kind));
+    out.texts("tokenizer.ggml.merges", {});
+    out.text("tokenizer.chat_template", "plain");
+    out.text("tokenizer.chat_template.tool_use", "tools");
+    return gguf::tokenizer_files(gguf::File(blob_of(out.bytes())), 8);
+  };
+  for (const int32_t kind : {1, 3, 4}) {  // normal, control, user-defined
+    const auto made = files(kind, {"a", "<|im_end|>", "b", "<end_of_turn>"});
+    EXPECT_EQ(nlohmann::json::parse(made.generation)["eos_token_id"], (nlohmann::json{1, 3})) << kind;
+    const auto added = nlohmann::json::parse(made.tokenizer)["added_tokens"];
+    ASSERT_GE(added.size(), 2u);
+    for (const auto& token : added)
+      if (token["id"] == 1 || token["id"] == 3) EXPECT_TRUE(token["special"]) << token;
+    const auto templates = nlohmann::json::parse(made.config)["chat_template"];
+    EXPECT_THAT(templates.dump(),
+                testing::AllOf(testing::HasSubstr(R"("template":"tools")"), testing::HasSubstr("plain")));
+  }
+  // Harmony's <|end|> only ends a message.
+  EXPECT_EQ(nlohmann::json::parse(files(3, {"<|end|>", "<|return|>", "<|call|>"}).generation)["eos_token_id"],
+            (nlohmann::json{1, 2}));
 }
 
 TEST(GgufFile, WhatIsNotKnownIsNamed) {

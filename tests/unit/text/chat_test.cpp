@@ -105,7 +105,8 @@ TEST(Chat, TemplatesAndTokensOfOtherFiles) {
   EXPECT_EQ(more.encode("<|new|>", false), std::vector<int32_t>{next});
   EXPECT_TRUE(more.is_special(next));
   EXPECT_EQ(more.decode(std::vector<int32_t>{next}), "");
-  EXPECT_EQ(error_of([&] { made(R"({"added_tokens_decoder":{"3":{"content":"<|new|>"}}})", ""); }).code(), Code::bad_model);
+  EXPECT_EQ(error_of([&] { made(R"({"added_tokens_decoder":{"3":{"content":"<|new|>"}}})", ""); }).code(),
+            Code::bad_model);
 }
 
 TEST(Chat, AModelWithoutATemplateSaysSo) {

@@ -15,7 +15,8 @@ using Json = nlohmann::ordered_json;
 
 /// nullopt: an error.
 std::optional<std::string> rendered(const std::string& chat_template, std::string_view variables) {
-  const Tokenizer tokenizer = Tokenizer::from_bytes({.tokenizer_json = gemma().json(), .chat_template = chat_template});
+  const Tokenizer tokenizer =
+      Tokenizer::from_bytes({.tokenizer_json = gemma().json(), .chat_template = chat_template});
   try {
     return tokenizer.render_chat({.messages = "[]", .variables = variables});
   } catch (const Error& error) {
@@ -32,7 +33,8 @@ TEST(Jinja, RendersAsJinja2Does) {
   for (; std::getline(file, line); ++count) {
     const Json json = Json::parse(line);
     const std::string text = json[0];
-    const std::optional<std::string> expected = json[1].is_null() ? std::nullopt : std::optional<std::string>(json[1]);
+    const std::optional<std::string> expected =
+        json[1].is_null() ? std::nullopt : std::optional<std::string>(json[1]);
     EXPECT_EQ(rendered(text, variables), expected) << text;
   }
   EXPECT_EQ(count, 2000);
@@ -49,7 +51,8 @@ TEST(ChatMessages, AreReadAsTransformersDoes) {
     const Tokenizer tokenizer = Tokenizer::from_bytes({.tokenizer_json = gemma().json(), .chat_template = text});
     EXPECT_EQ(tokenizer.render_chat({.messages = messages, .tools = tools, .add_generation_prompt = false}),
               json[3].get<std::string>())
-        << messages << "\n" << text;
+        << messages << "\n"
+        << text;
   }
   EXPECT_EQ(count, 57);
 }
@@ -63,12 +66,21 @@ TEST(Jinja, WhatIsNotThereIsRefusedByName) {
       return error.message();
     }
   };
-  for (const auto& [text, name] :
-       {std::pair{"{{ [1]|random }}", "'random'"}, {"{{ [1]|pprint }}", "'pprint'"}, {"{{ 'a'|striptags }}", "'striptags'"},
-        {"{{ 'a'|urlize }}", "'urlize'"}, {"{{ lipsum() }}", "'lipsum'"}, {"{% include 'a' %}", "'include'"},
-        {"{% import 'a' as b %}", "'import'"}, {"{% extends 'a' %}", "'extends'"}, {"{{ 'a'.encode() }}", "'encode'"},
-        {"{% autoescape true %}{% endautoescape %}", "'autoescape'"}, {"{{ 10 ** 40 }}", "127 bits"}, {"{{ self.a() }}", "'self'"},
-        {"{{ 'a'.upper }}", "builtin_function_or_method"}, {"{{ (-8) ** 0.5 }}", "complex"}, {"{{ '\\N{DASH}' }}", "by its name"}})
+  for (const auto& [text, name] : {std::pair{"{{ [1]|random }}", "'random'"},
+                                   {"{{ [1]|pprint }}", "'pprint'"},
+                                   {"{{ 'a'|striptags }}", "'striptags'"},
+                                   {"{{ 'a'|urlize }}", "'urlize'"},
+                                   {"{{ lipsum() }}", "'lipsum'"},
+                                   {"{% include 'a' %}", "'include'"},
+                                   {"{% import 'a' as b %}", "'import'"},
+                                   {"{% extends 'a' %}", "'extends'"},
+                                   {"{{ 'a'.encode() }}", "'encode'"},
+                                   {"{% autoescape true %}{% endautoescape %}", "'autoescape'"},
+                                   {"{{ 10 ** 40 }}", "127 bits"},
+                                   {"{{ self.a() }}", "'self'"},
+                                   {"{{ 'a'.upper }}", "builtin_function_or_method"},
+                                   {"{{ (-8) ** 0.5 }}", "complex"},
+                                   {"{{ '\\N{DASH}' }}", "by its name"}})
     EXPECT_NE(message(text).find(name), std::string::npos) << text << ": " << message(text);
   // Unless a condition stands before it, as in jinja2.
   EXPECT_EQ(message("{% if false %}{{ [1]|random }}{% endif %}ok"), "ok");

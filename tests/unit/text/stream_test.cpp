@@ -145,7 +145,9 @@ TEST_P(Streams, APromptMayEndWithinACharacter) {
       for (size_t i = 0; i < cut; ++i)
         for (TextStream* stream : {&whole, &ended, &other}) stream->push(ids[i]);
       for (TextStream* stream : {&whole, &ended, &other}) stream->end_prompt();
-      EXPECT_EQ(streamed(whole, Ids(ids.begin() + static_cast<int64_t>(cut), ids.end())).find(mark), std::string::npos) << text;
+      EXPECT_EQ(streamed(whole, Ids(ids.begin() + static_cast<int64_t>(cut), ids.end())).find(mark),
+                std::string::npos)
+          << text;
       EXPECT_EQ(ended.finish(), "") << text;
       const Ids letter = tokenizer.encode("b", false);
       EXPECT_EQ(streamed(other, {letter.back()}).find(mark), std::string::npos) << text;

@@ -180,16 +180,17 @@ impl ChatTemplate {
     }
 
     pub fn render(&self, request: &ChatRequest) -> Result<ChatText> {
-        let tools = argument("tools", request.tools, Value::None, |tools| matches!(tools, Value::List(_) | Value::None))?;
+        let tools =
+            argument("tools", request.tools, Value::None, |tools| matches!(tools, Value::List(_) | Value::None))?;
         // A model with a template for tools means it for conversations that have some.
         let tool_use = if tools.is_none() { None } else { self.tool_use.as_ref() };
         let template = tool_use.unwrap_or(&self.default);
         let messages = argument("messages", request.messages, Value::None, |value| matches!(value, Value::List(_)))?;
         let messages = messages.items().map_err(|error| refused(&template.name, &error))?;
         let mut variables = self.variables(tools, request.add_generation_prompt);
-        if let Value::Dict(extra) =
-            argument("extra variables", request.extra, Value::None, |value| matches!(value, Value::Dict(_) | Value::None))?
-        {
+        if let Value::Dict(extra) = argument("extra variables", request.extra, Value::None, |value| {
+            matches!(value, Value::Dict(_) | Value::None)
+        })? {
             let named = |(name, value): &(Value, Value)| Some((Arc::clone(name.as_str()?), value.clone()));
             variables.extend(extra.entries().iter().filter_map(named));
         }
@@ -219,7 +220,8 @@ impl ChatTemplate {
             Json::Array(list) => Value::list(list.iter().filter_map(Json::as_str).map(Value::str).collect()),
             other => Value::str(other.as_str().unwrap_or_default()),
         };
-        let mut out: Variables = self.tokens.iter().map(|(name, value)| (name.as_str().into(), token(value))).collect();
+        let mut out: Variables =
+            self.tokens.iter().map(|(name, value)| (name.as_str().into(), token(value))).collect();
         out.insert("tools".into(), tools);
         out.insert("documents".into(), Value::None);
         out.insert("add_generation_prompt".into(), Value::Bool(add_generation_prompt));
@@ -231,7 +233,8 @@ impl ChatTemplate {
         const MESSAGE: &str = r#"[{"role":"user","content":[{"type":"text","text":"plait-probe"}]}]"#;
         let mut variables = self.variables(Value::None, false);
         variables.extend(json::parse(MESSAGE).ok().map(|messages| ("messages".into(), messages)));
-        let text = template.template.render(&self.environment, &variables).map_or_else(|_| String::new(), |out| out.text);
+        let text =
+            template.template.render(&self.environment, &variables).map_or_else(|_| String::new(), |out| out.text);
         let parts = text.contains("plait-probe") && !text.contains("'text'") && !text.contains("\"text\"");
         Takes { parts, developer: template.source.contains("developer") }
     }

@@ -1,6 +1,6 @@
 //! A conversation as a template expects it, from what clients send and data sets contain: the one reader for training and
 //! serving. What it does is what transformers' apply_chat_template does to its messages (null members dropped, a thought
-//! under all of its names), and what everyone's server does besides: calls' arguments as objects, the deprecated function_call
+//! under all of its names), and what servers also do: calls' arguments as objects, the deprecated function_call
 //! as a call, parts of a content that are only text joined for templates that take no parts.
 
 use std::sync::Arc;
@@ -11,8 +11,18 @@ use crate::error::{Result, TextError};
 
 /// Members of messages that are known, by this reader or to templates in general.
 const KNOWN: [&str; 12] = [
-    "role", "content", "name", "tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning", "thinking",
-    "refusal", "weight", "tools",
+    "role",
+    "content",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "function_call",
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+    "refusal",
+    "weight",
+    "tools",
 ];
 const THOUGHTS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 const HINT: &str = "a message is {\"role\": \"user\", \"content\": \"...\"}, as in OpenAI's API";
@@ -41,7 +51,9 @@ pub fn unknown<'a>(messages: &'a [Value], templates: &[&str]) -> Vec<&'a str> {
         let Value::Dict(dict) = message else { continue };
         for (key, _) in dict.entries() {
             let Some(name) = key.as_str() else { continue };
-            let known = KNOWN.contains(&&**name) || out.contains(&&**name) || templates.iter().any(|text| text.contains(&**name));
+            let known = KNOWN.contains(&&**name)
+                || out.contains(&&**name)
+                || templates.iter().any(|text| text.contains(&**name));
             if !known {
                 out.push(name);
             }
@@ -57,7 +69,8 @@ fn message_of(message: &Value, takes: Takes, empty: bool) -> Read<Value> {
     let text = |name: &str| given.text(name).filter(|value| !value.is_none());
     let thought = THOUGHTS.iter().find_map(|name| text(name)).cloned();
     let mut out = Dict::default();
-    let set = |out: &mut Dict, name: &str, value: Value| out.set(Value::str(name), value).map_err(|error| error.message);
+    let set =
+        |out: &mut Dict, name: &str, value: Value| out.set(Value::str(name), value).map_err(|error| error.message);
     let mut part_thought = None;
     if let Some(thought) = &thought {
         set(&mut out, "thinking", thought.clone())?;

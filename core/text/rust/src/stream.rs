@@ -166,7 +166,7 @@ impl Window {
         Ok(())
     }
 
-    /// The text without what the prompt's pieces are alone, if they are no characters.
+    /// The text without what only the prompt's pieces stand for, if they are no characters.
     fn without_prompt<'a>(&self, tokenizer: &TextTokenizer, text: &'a str) -> Result<&'a str> {
         if self.prompt == 0 {
             return Ok(text);

@@ -155,7 +155,8 @@ TEST_F(Data, ThePromptMayBeginAThoughtThatTheTurnHasNot) {
       "{{ m.content }};{% endfor %}{% if add_generation_prompt %}<assistant>[{% endif %}");
   EXPECT_EQ(counted(read("chat.jsonl", conversation, {.tokenizer = &thinking})[0]), "good day;and a good night;");
   const Dataset thought = read(
-      "chat.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "c"}]})",
+      "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "c"}]})",
       {.tokenizer = &thinking});
   EXPECT_EQ(counted(thought[0]), "c]b;");
   const Tokenizer other = test::tokenizer(
@@ -169,7 +170,8 @@ TEST_F(Data, ThePromptMayBeginAThoughtThatTheTurnHasNot) {
 /// What transformers' return_assistant_tokens_mask marks: of all blocks, wherever a turn begins.
 TEST_F(Data, GenerationBlocksAreWhatCounts) {
   const Tokenizer marked = test::tokenizer(
-      "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% endgeneration %}"
+      "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% "
+      "endgeneration %}"
       "{% else %}{{ m.content }}{% endif %};\n{% endfor %}{% if add_generation_prompt %}no prefix{% endif %}");
   const Dataset data = read("chat.jsonl", conversation, {.tokenizer = &marked});
   ASSERT_EQ(data.size(), 1);
@@ -177,10 +179,11 @@ TEST_F(Data, GenerationBlocksAreWhatCounts) {
   std::string weighted = conversation;
   weighted.insert(weighted.find("\"good day\"") + 10, ", \"weight\": 0");
   EXPECT_EQ(counted(read("chat.jsonl", weighted, {.tokenizer = &marked})[0]), " and a good night!");
-  // In a macro nobody knows where the text comes to: then turns are told apart as without blocks.
+  // In a macro the place of the text is not known: then turns are told apart as without blocks.
   const Tokenizer within = test::tokenizer(
       "{% macro turn(m) %}{% generation %}{{ m.content }}{% endgeneration %}{% endmacro %}"
-      "{% for m in messages %}<{{ m.role }}>{{ turn(m) }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+      "{% for m in messages %}<{{ m.role }}>{{ turn(m) }}{% endfor %}{% if add_generation_prompt %}<assistant>{% "
+      "endif %}");
   EXPECT_EQ(counted(read("chat.jsonl", conversation, {.tokenizer = &within})[0]), "good dayand a good night");
 }
 
@@ -193,15 +196,17 @@ TEST_F(Data, TurnsOfWeightZeroDoNotCount) {
 }
 
 TEST_F(Data, MembersKeepTheirOrderAndUnknownOnesAreNamed) {
-  const Tokenizer json = test::tokenizer("{{ tools|tojson }}{% for m in messages %}|{{ m.tool_calls|default(m.content)|tojson }}{% endfor %}");
+  const Tokenizer json = test::tokenizer(
+      "{{ tools|tojson }}{% for m in messages %}|{{ m.tool_calls|default(m.content)|tojson }}{% endfor %}");
   const Dataset data = read(
       "chat.jsonl",
       R"({"messages": [{"role": "user", "content": "a", "mood": 1}, {"role": "assistant", "content": null,)"
       R"( "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2.0}"}}]}],)"
       R"( "tools": [{"z": 1, "a": 2}]})",
       {.tokenizer = &json});
-  EXPECT_EQ(tokenizer_.decode(ids_of(data[0]), false),
-            R"([{"z": 1, "a": 2}]|"a"|[{"type": "function", "function": {"name": "f", "arguments": {"z": 1, "a": 2.0}}}])");
+  EXPECT_EQ(
+      tokenizer_.decode(ids_of(data[0]), false),
+      R"([{"z": 1, "a": 2}]|"a"|[{"type": "function", "function": {"name": "f", "arguments": {"z": 1, "a": 2.0}}}])");
   ASSERT_FALSE(data.notes().empty());
   EXPECT_THAT(data.notes(), testing::Contains(testing::HasSubstr("\"mood\"")));
 }

@@ -81,7 +81,10 @@ fn range(args: Args) -> Result<Value> {
         return fail(Kind::Value, "range() arg 3 must not be zero");
     }
     if range_length(start, stop, step) > LONGEST_RANGE {
-        return fail(Kind::Overflow, format!("Range too big. The sandbox blocks ranges larger than {LONGEST_RANGE}."));
+        return fail(
+            Kind::Overflow,
+            format!("Range too big. The sandbox blocks ranges larger than {LONGEST_RANGE}."),
+        );
     }
     Ok(Value::Range(start, stop, step))
 }
@@ -97,7 +100,10 @@ fn dict(args: Args, what: &str) -> Result<Dict> {
             for pair in pairs.items()? {
                 let pair = pair.items()?;
                 let [key, value] = &pair[..] else {
-                    return fail(Kind::Value, format!("{what} update sequence element has length {}; 2 is required", pair.len()));
+                    return fail(
+                        Kind::Value,
+                        format!("{what} update sequence element has length {}; 2 is required", pair.len()),
+                    );
                 };
                 out.set(key.clone(), value.clone())?;
             }

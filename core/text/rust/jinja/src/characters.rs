@@ -30,10 +30,12 @@ class!(is_title_letter, r"^\p{Lt}$", |_| false);
 class!(is_word, r"^[\p{L}\p{N}_]$", |c| c.is_ascii_alphanumeric() || c == '_');
 class!(is_identifier_part, r"^[\p{L}\p{Nl}\p{Mn}\p{Mc}\p{Nd}\p{Pc}]$", |c| c.is_ascii_alphanumeric() || c == '_');
 class!(is_unprintable, r"^[\p{C}\p{Z}]$", |c| c.is_ascii_control());
-class!(is_digit, r"^[\p{Nd}²³¹፩-፱៰-៹᧚⁰⁴-⁹₀-₉①-⑨⑴-⑼⒈-⒐⓪⓵-⓽⓿❶-❾➀-➈➊-➒𐩀-𐩃𐹠-𐹨𑁒-𑁚🄀-🄊]$", |c| c
-    .is_ascii_digit());
-class!(is_numeric, r"^[\p{N}㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆六八十千卄卅卌參叁参叄叐双四壱壹壽弌弍弎弐拾捌柒漆玖百肆萬貮貳贰阡陆陌陸零]$", |c| c
-    .is_ascii_digit());
+class!(is_digit, r"^[\p{Nd}²³¹፩-፱៰-៹᧚⁰⁴-⁹₀-₉①-⑨⑴-⑼⒈-⒐⓪⓵-⓽⓿❶-❾➀-➈➊-➒𐩀-𐩃𐹠-𐹨𑁒-𑁚🄀-🄊]$", |c| c.is_ascii_digit());
+class!(
+    is_numeric,
+    r"^[\p{N}㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆六八十千卄卅卌參叁参叄叐双四壱壹壽弌弍弎弐拾捌柒漆玖百肆萬貮貳贰阡陆陌陸零]$",
+    |c| c.is_ascii_digit()
+);
 
 /// The value of a decimal digit of any script: its runs of digits begin with a zero.
 pub fn decimal(character: char) -> Option<u32> {
@@ -157,7 +159,8 @@ pub fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
     let mut begin = 0;
     let mut rest = text.char_indices().peekable();
     while let Some((at, character)) = rest.next() {
-        if !matches!(character, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}') {
+        if !matches!(character, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        {
             continue;
         }
         let mut end = at + character.len_utf8();

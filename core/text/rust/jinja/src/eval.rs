@@ -65,7 +65,9 @@ impl Run<'_> {
             Expr::Conditional(parts) => match &**parts {
                 (condition, value, _) if self.value(condition)?.is_true() => self.value(value)?,
                 (_, _, Some(otherwise)) => self.value(otherwise)?,
-                _ => Value::Undefined("the inline if-expression evaluated to false and no else section was defined".into()),
+                _ => Value::Undefined(
+                    "the inline if-expression evaluated to false and no else section was defined".into(),
+                ),
             },
             Expr::Attribute(value, name) => {
                 let value = self.value(value)?;
@@ -206,7 +208,9 @@ fn own_attribute(value: &Value, name: &str) -> Result<Option<Value>> {
         Value::Loop(state) => state.attribute(name).or_else(|| method(value, name)),
         Value::Macro(code) => match name {
             "name" => Some(Value::Str(Arc::clone(&code.code.name))),
-            "arguments" => Some(Value::tuple(code.code.names.iter().map(|name| Value::Str(Arc::clone(name))).collect())),
+            "arguments" => {
+                Some(Value::tuple(code.code.names.iter().map(|name| Value::Str(Arc::clone(name))).collect()))
+            }
             "catch_kwargs" => Some(Value::Bool(code.code.uses_kwargs)),
             "catch_varargs" => Some(Value::Bool(code.code.uses_varargs)),
             "caller" => Some(Value::Bool(code.code.uses_caller)),
@@ -264,11 +268,15 @@ pub fn item(value: &Value, index: &Value) -> Result<Value> {
         Value::Dict(dict) => dict.get(index).ok().flatten().cloned(),
         Value::List(items) => place(items.len()).map(|at| items[at].clone()),
         Value::Tuple(items) => place(items.len()).map(|at| items[at].clone()),
-        Value::Str(text) if text.is_ascii() => place(text.len()).map(|at| char_value(char::from(text.as_bytes()[at]))),
+        Value::Str(text) if text.is_ascii() => {
+            place(text.len()).map(|at| char_value(char::from(text.as_bytes()[at])))
+        }
         Value::Str(text) | Value::Markup(text) => {
             place(value.len().unwrap_or(0)).and_then(|at| text.chars().nth(at)).map(char_value)
         }
-        Value::Range(start, _, step) => place(value.len().unwrap_or(0)).map(|at| Value::Int(start + step * at as i128)),
+        Value::Range(start, _, step) => {
+            place(value.len().unwrap_or(0)).map(|at| Value::Int(start + step * at as i128))
+        }
         Value::Loop(_) | Value::Iter(_) => None,
         _ => None,
     };
@@ -278,6 +286,8 @@ pub fn item(value: &Value, index: &Value) -> Result<Value> {
     match index.as_str() {
         Some(name) => Ok(own_attribute(value, name)?.unwrap_or_else(|| no_attribute(value, name))),
         None if index.is_undefined() && matches!(value, Value::Namespace(_)) => unsupported("an undefined index"),
-        None => Ok(Value::Undefined(format!("{} has no element {}", value.type_name(), index.repr().unwrap_or_default()).into())),
+        None => Ok(Value::Undefined(
+            format!("{} has no element {}", value.type_name(), index.repr().unwrap_or_default()).into(),
+        )),
     }
 }

@@ -81,7 +81,9 @@ impl Parser {
                 Token::Op(">") => Compare::Gt,
                 Token::Op(">=") => Compare::Ge,
                 Token::Name(name) if name == "in" => Compare::In,
-                Token::Name(name) if name == "not" && matches!(self.peek_second(), Token::Name(name) if name == "in") => {
+                Token::Name(name)
+                    if name == "not" && matches!(self.peek_second(), Token::Name(name) if name == "in") =>
+                {
                     self.next();
                     Compare::NotIn
                 }
@@ -120,8 +122,7 @@ impl Parser {
     }
 
     fn product(&mut self) -> Result<Expr> {
-        let operators =
-            [("*", Binary::Mul), ("/", Binary::Div), ("//", Binary::FloorDiv), ("%", Binary::Mod)];
+        let operators = [("*", Binary::Mul), ("/", Binary::Div), ("//", Binary::FloorDiv), ("%", Binary::Mod)];
         self.chain(&operators, |own| own.chain(&[("**", Binary::Pow)], Self::signed))
     }
 

@@ -10,11 +10,56 @@ use crate::text::escape;
 use crate::value::{Args, Value};
 
 const NAMES: [&str; 50] = [
-    "abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e", "escape", "filesizeformat",
-    "first", "float", "forceescape", "format", "groupby", "indent", "int", "items", "join", "last", "length", "list",
-    "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr",
-    "slice", "sort", "string", "sum", "title", "tojson", "trim", "truncate", "unique", "upper", "urlencode",
-    "wordcount", "wordwrap", "xmlattr",
+    "abs",
+    "attr",
+    "batch",
+    "capitalize",
+    "center",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "filesizeformat",
+    "first",
+    "float",
+    "forceescape",
+    "format",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "string",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+    "urlencode",
+    "wordcount",
+    "wordwrap",
+    "xmlattr",
 ];
 
 /// What jinja2 has and this crate has not.
@@ -101,7 +146,11 @@ impl Run<'_> {
             }
             "escape" | "e" => {
                 args.none(name)?;
-                Ok(if matches!(value, Value::Markup(_)) { value } else { Value::Markup(escape(&value.text()?).into()) })
+                Ok(if matches!(value, Value::Markup(_)) {
+                    value
+                } else {
+                    Value::Markup(escape(&value.text()?).into())
+                })
             }
             "forceescape" => args.none(name).and_then(|()| Ok(Value::Markup(escape(&value.text()?).into()))),
             "safe" => args.none(name).and_then(|()| Ok(Value::Markup(value.text()?.into()))),
@@ -117,8 +166,8 @@ impl Run<'_> {
                     None => fail(Kind::Type, format!("object of type '{}' has no len()", value.type_name())),
                 }
             }
-            "capitalize" | "center" | "format" | "indent" | "lower" | "replace" | "title" | "trim" | "truncate" | "upper"
-            | "urlencode" | "wordcount" | "wordwrap" | "xmlattr" => self.filter_text(name, &value, args),
+            "capitalize" | "center" | "format" | "indent" | "lower" | "replace" | "title" | "trim" | "truncate"
+            | "upper" | "urlencode" | "wordcount" | "wordwrap" | "xmlattr" => self.filter_text(name, &value, args),
             _ => self.filter_list(name, value, args),
         }
     }
@@ -130,7 +179,9 @@ fn int(value: &Value, otherwise: Value, base: i128) -> Result<Value> {
         other => numbers::int_of(other),
     };
     let second = match first {
-        Err(error) if error.is_conversion() => numbers::float_of(value).and_then(|number| numbers::int_of(&Value::Float(number))),
+        Err(error) if error.is_conversion() => {
+            numbers::float_of(value).and_then(|number| numbers::int_of(&Value::Float(number)))
+        }
         other => other,
     };
     match second {
@@ -144,7 +195,13 @@ fn round(value: &Value, args: Args) -> Result<Value> {
     let [precision, method] = args.bind("round", ["precision", "method"], 0)?;
     let precision = number(precision, 0)?;
     let method = method.map_or_else(|| Ok("common".to_string()), |method| method.text())?;
-    let power = || if precision >= 0 { 10_f64.powi(precision.min(400) as i32) } else { 1.0 / 10_f64.powi((-precision).min(400) as i32) };
+    let power = || {
+        if precision >= 0 {
+            10_f64.powi(precision.min(400) as i32)
+        } else {
+            1.0 / 10_f64.powi((-precision).min(400) as i32)
+        }
+    };
     match (method.as_str(), value) {
         ("common", Value::Float(number)) => Ok(Value::Float(numbers::round(*number, precision))),
         ("common", _) => match value.as_int() {

@@ -146,7 +146,9 @@ impl Getter {
             None | Some(Value::None) => Vec::new(),
             Some(Value::Str(path)) => path.split('.').map(part).collect(),
             Some(Value::Int(number)) => vec![Value::Int(*number)],
-            Some(other) => return fail(Kind::Type, format!("an attribute's name is a text, not {}", other.type_name())),
+            Some(other) => {
+                return fail(Kind::Type, format!("an attribute's name is a text, not {}", other.type_name()))
+            }
         };
         Ok(Self { path, otherwise, ignore_case: false })
     }
@@ -358,4 +360,3 @@ fn group(value: &Value, args: Args) -> Result<Value> {
     }
     Ok(Value::list(out))
 }
-

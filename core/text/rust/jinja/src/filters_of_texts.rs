@@ -120,7 +120,10 @@ fn truncate(text: &str, args: Args) -> Result<String> {
     let leeway = number(leeway.filter(|leeway| !leeway.is_none()), 5)?;
     let end_length = count_chars(&end) as i128;
     if length < end_length || leeway < 0 {
-        return fail(Kind::Value, format!("expected length >= {end_length}, got {length}, and leeway >= 0, got {leeway}"));
+        return fail(
+            Kind::Value,
+            format!("expected length >= {end_length}, got {length}, and leeway >= 0, got {leeway}"),
+        );
     }
     if count_chars(text) as i128 <= length + leeway {
         return Ok(text.to_string());
@@ -166,8 +169,12 @@ fn url_encode(value: &Value) -> Result<String> {
     let mut out = Vec::new();
     for pair in pairs {
         match &pair.items()?[..] {
-            [key, value] => out.push(format!("{}={}", quote_url(&key.text()?, false), quote_url(&value.text()?, false))),
-            other => return fail(Kind::Value, format!("expected pairs of names and values, not {} values", other.len())),
+            [key, value] => {
+                out.push(format!("{}={}", quote_url(&key.text()?, false), quote_url(&value.text()?, false)))
+            }
+            other => {
+                return fail(Kind::Value, format!("expected pairs of names and values, not {} values", other.len()))
+            }
         }
     }
     Ok(out.join("&"))

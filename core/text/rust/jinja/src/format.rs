@@ -128,7 +128,10 @@ impl Formatter<'_> {
     fn number(&mut self, text: &str) -> Result<usize> {
         if text.is_empty() {
             let Some(next) = self.next.filter(|_| !self.numbered) else {
-                return fail(Kind::Value, "cannot switch from manual field specification to automatic field numbering");
+                return fail(
+                    Kind::Value,
+                    "cannot switch from manual field specification to automatic field numbering",
+                );
             };
             self.next = Some(next + 1);
             return Ok(next);
@@ -326,13 +329,19 @@ fn of_int(value: i128, spec: &Spec) -> Result<String> {
 fn of_float(value: f64, spec: &Spec) -> Result<String> {
     let size = value.abs();
     let text = match (spec.kind, spec.precision) {
-        (None, None) if spec.alternate => return fail(Kind::Unsupported, "the format '#' of a float is not supported in chat templates"),
+        (None, None) if spec.alternate => {
+            return fail(Kind::Unsupported, "the format '#' of a float is not supported in chat templates")
+        }
         (None, None) => float(size),
         (None, Some(precision)) => float_text(size, 'r', precision, spec.alternate),
         (Some(kind @ ('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n')), precision) => {
             let own = if kind == 'n' { 'g' } else { kind.to_ascii_lowercase() };
             let text = float_text(size, own, precision.unwrap_or(6), spec.alternate);
-            if kind.is_ascii_uppercase() { text.to_uppercase() } else { text }
+            if kind.is_ascii_uppercase() {
+                text.to_uppercase()
+            } else {
+                text
+            }
         }
         (Some('%'), precision) => float_text(size * 100.0, 'f', precision.unwrap_or(6), spec.alternate) + "%",
         (Some(kind), _) => return unknown(kind, "float"),

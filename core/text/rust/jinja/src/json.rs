@@ -48,7 +48,9 @@ fn write(value: &Value, style: &Style, level: usize, out: &mut String) -> Result
         }
         Value::Float(value) => out.push_str(&number(*value)),
         Value::Str(text) | Value::Markup(text) => quote(text, style.ensure_ascii, out),
-        Value::List(items) => list(('[', ']'), items, style, level, out, |item, out| write(item, style, level + 1, out))?,
+        Value::List(items) => {
+            list(('[', ']'), items, style, level, out, |item, out| write(item, style, level + 1, out))?
+        }
         Value::Tuple(items) => {
             list(('[', ']'), items, style, level, out, |item, out| write(item, style, level + 1, out))?;
         }
@@ -271,7 +273,8 @@ impl Reader<'_> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let whole = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         let bad_start = whole == 0 || (whole > 1 && digits.starts_with('0'));
-        let bad_point = digits[whole..].strip_prefix('.').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
+        let bad_point =
+            digits[whole..].strip_prefix('.').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
         if bad_start || bad_point {
             return self.wrong("no number");
         }
@@ -312,7 +315,8 @@ impl Reader<'_> {
     }
 
     fn unit(&mut self) -> Result<u32> {
-        let digits = self.text.get(self.at..self.at + 4).filter(|digits| digits.bytes().all(|c| c.is_ascii_hexdigit()));
+        let digits =
+            self.text.get(self.at..self.at + 4).filter(|digits| digits.bytes().all(|c| c.is_ascii_hexdigit()));
         let Some(unit) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) else {
             return self.wrong("no four digits after \\u");
         };

@@ -30,8 +30,8 @@ pub struct Lexer {
 }
 
 const OPERATORS: [&str; 26] = [
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".",
-    ":", "|", ",", ";",
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=",
+    ".", ":", "|", ",", ";",
 ];
 
 pub fn tokens(source: &str) -> Result<Vec<(Token, u32)>> {
@@ -226,7 +226,10 @@ impl Lexer {
                 }
             }
             let Some(character) = self.peek(0) else {
-                return fail(Kind::Syntax, format!("unexpected end of template, expected '{}'", if block { "%}" } else { "}}" }));
+                return fail(
+                    Kind::Syntax,
+                    format!("unexpected end of template, expected '{}'", if block { "%}" } else { "}}" }),
+                );
             };
             if character.is_ascii_digit() {
                 self.number()?;
@@ -276,8 +279,7 @@ impl Lexer {
         let begin = self.at;
         let plain = |text: String| text.replace('_', "");
         let whole = self.digits(begin, 10);
-        let fraction =
-            if self.text.get(whole) == Some(&'.') { self.digits(whole + 1, 10) } else { whole };
+        let fraction = if self.text.get(whole) == Some(&'.') { self.digits(whole + 1, 10) } else { whole };
         let fraction = if fraction > whole + 1 && self.text[whole + 1] != '_' { fraction } else { whole };
         let mut end = fraction;
         if matches!(self.text.get(end), Some('e' | 'E')) {
@@ -288,7 +290,8 @@ impl Lexer {
         }
         let after_dot = begin > 0 && self.text[begin - 1] == '.';
         if end > whole && !after_dot {
-            let value = plain(self.slice(begin, end)).parse().map_err(|_| Error::new(Kind::Syntax, "a bad number"))?;
+            let value =
+                plain(self.slice(begin, end)).parse().map_err(|_| Error::new(Kind::Syntax, "a bad number"))?;
             self.push(Token::Float(value));
             self.at = end;
             return Ok(());
@@ -311,7 +314,10 @@ impl Lexer {
         };
         let radix = if first == begin { 10 } else { radix };
         let Ok(value) = i128::from_str_radix(&plain(self.slice(first, end)), radix) else {
-            return fail(Kind::Unsupported, "a whole number of more than 127 bits is not supported in chat templates");
+            return fail(
+                Kind::Unsupported,
+                "a whole number of more than 127 bits is not supported in chat templates",
+            );
         };
         self.push(Token::Int(value));
         self.at = end;
@@ -360,13 +366,20 @@ fn unescape(text: &[char]) -> Result<String> {
             'r' => 13,
             '0'..='7' => {
                 let size = text[at - 1..].iter().take(3).take_while(|digit| digit.is_digit(8)).count();
-                let code = text[at - 1..at - 1 + size].iter().fold(0, |sum, digit| sum * 8 + digit.to_digit(8).unwrap_or(0));
+                let code =
+                    text[at - 1..at - 1 + size].iter().fold(0, |sum, digit| sum * 8 + digit.to_digit(8).unwrap_or(0));
                 out.extend(char::from_u32(code));
                 at += size - 1;
                 continue;
             }
             'x' | 'u' | 'U' => {
-                let size = if kind == 'x' { 2 } else if kind == 'u' { 4 } else { 8 };
+                let size = if kind == 'x' {
+                    2
+                } else if kind == 'u' {
+                    4
+                } else {
+                    8
+                };
                 let digits: String = text[at..].iter().take(size).collect();
                 let code = u32::from_str_radix(&digits, 16).ok().filter(|_| digits.chars().count() == size);
                 let Some(character) = code.and_then(char::from_u32) else {
@@ -376,7 +389,9 @@ fn unescape(text: &[char]) -> Result<String> {
                 at += size;
                 continue;
             }
-            'N' => return fail(Kind::Unsupported, "\\N (a character by its name) is not supported in chat templates"),
+            'N' => {
+                return fail(Kind::Unsupported, "\\N (a character by its name) is not supported in chat templates")
+            }
             other => {
                 out.push('\\');
                 out.push(other);

@@ -10,7 +10,9 @@ use crate::value::{Args, Dict, Value, View};
 /// Methods that change their list or dict, which the sandbox does not allow.
 pub fn changes(value: &Value, name: &str) -> bool {
     match value {
-        Value::List(_) => matches!(name, "append" | "clear" | "extend" | "insert" | "pop" | "remove" | "reverse" | "sort"),
+        Value::List(_) => {
+            matches!(name, "append" | "clear" | "extend" | "insert" | "pop" | "remove" | "reverse" | "sort")
+        }
         Value::Dict(_) => matches!(name, "clear" | "pop" | "popitem" | "setdefault" | "update"),
         _ => false,
     }
@@ -25,10 +27,9 @@ pub fn has(value: &Value, name: &str) -> bool {
         Value::View(_, view) => name == "isdisjoint" && *view != View::Values || name == "mapping",
         Value::Loop(_) => matches!(name, "cycle" | "changed"),
         Value::Cycler(_) => matches!(name, "next" | "reset"),
-        Value::Int(_) | Value::Bool(_) => matches!(
-            name,
-            "bit_length" | "bit_count" | "conjugate" | "as_integer_ratio" | "to_bytes" | "from_bytes"
-        ),
+        Value::Int(_) | Value::Bool(_) => {
+            matches!(name, "bit_length" | "bit_count" | "conjugate" | "as_integer_ratio" | "to_bytes" | "from_bytes")
+        }
         Value::Float(_) => matches!(name, "is_integer" | "conjugate" | "as_integer_ratio" | "hex" | "fromhex"),
         _ => false,
     }
@@ -85,7 +86,8 @@ fn of_items(value: &Value, items: &[Value], name: &str, args: Args) -> Result<Va
         _ => {
             let [wanted, start, stop] = args.bind(name, ["", "", ""], 1)?;
             let wanted = wanted.unwrap_or(Value::None);
-            let (start, stop) = (bound(start.as_ref(), items.len(), 0)?, bound(stop.as_ref(), items.len(), items.len())?);
+            let (start, stop) =
+                (bound(start.as_ref(), items.len(), 0)?, bound(stop.as_ref(), items.len(), items.len())?);
             for at in start..stop.max(start) {
                 if equal(&items[at], &wanted)? {
                     return Ok(Value::Int(at as i128));

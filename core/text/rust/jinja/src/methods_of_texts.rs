@@ -9,11 +9,53 @@ use crate::methods::bound;
 use crate::value::{count_chars, Args, Value};
 
 pub const NAMES: [&str; 47] = [
-    "capitalize", "casefold", "center", "count", "encode", "endswith", "expandtabs", "find", "format", "format_map",
-    "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric",
-    "isprintable", "isspace", "istitle", "isupper", "join", "ljust", "lower", "lstrip", "maketrans", "partition",
-    "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split",
-    "splitlines", "startswith", "strip", "swapcase", "title", "translate", "upper", "zfill",
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "encode",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "translate",
+    "upper",
+    "zfill",
 ];
 
 pub fn call(text: &Arc<str>, name: &str, args: Args) -> Result<Value> {
@@ -118,7 +160,8 @@ fn split_blanks(text: &str, from_right: bool, most: usize) -> Vec<&str> {
     if from_right {
         let mut rest = chars::trim_end(text);
         while !rest.is_empty() && out.len() < most {
-            let begin = rest.rfind(chars::is_space).map_or(0, |at| at + rest[at..].chars().next().map_or(1, char::len_utf8));
+            let begin =
+                rest.rfind(chars::is_space).map_or(0, |at| at + rest[at..].chars().next().map_or(1, char::len_utf8));
             out.push(&rest[begin..]);
             rest = chars::trim_end(&rest[..begin]);
         }
@@ -187,7 +230,8 @@ pub fn strip_of<'a>(text: &'a str, name: &str, set: Option<&Value>) -> Result<&'
         None | Some(Value::None) => None,
         Some(set) => Some(needed(Some(set), name)?.chars().collect()),
     };
-    let strips = |character: char| set.as_ref().map_or_else(|| chars::is_space(character), |set| set.contains(&character));
+    let strips =
+        |character: char| set.as_ref().map_or_else(|| chars::is_space(character), |set| set.contains(&character));
     Ok(match name {
         "strip" => text.trim_matches(strips),
         "lstrip" => text.trim_start_matches(strips),
@@ -222,7 +266,9 @@ fn begins_or_ends(text: &str, name: &str, args: Args) -> Result<Value> {
         Value::Str(wanted) | Value::Markup(wanted) => {
             Ok(if begins { text.starts_with(&**wanted) } else { text.ends_with(&**wanted) })
         }
-        other => fail(Kind::Type, format!("{name} first arg must be str or a tuple of str, not {}", other.type_name())),
+        other => {
+            fail(Kind::Type, format!("{name} first arg must be str or a tuple of str, not {}", other.type_name()))
+        }
     };
     match wanted {
         Some(Value::Tuple(all)) => {
@@ -242,9 +288,17 @@ fn search(text: &str, name: &str, args: Args) -> Result<Value> {
     let wanted = needed(wanted.as_ref(), name)?;
     let found = part(text, start.as_ref(), stop.as_ref())?;
     if name == "count" {
-        let count = found.map_or(0, |(text, _)| {
-            if wanted.is_empty() { count_chars(text) + 1 } else { text.matches(&*wanted).count() }
-        });
+        let count =
+            found.map_or(
+                0,
+                |(text, _)| {
+                    if wanted.is_empty() {
+                        count_chars(text) + 1
+                    } else {
+                        text.matches(&*wanted).count()
+                    }
+                },
+            );
         return Ok(Value::Int(count as i128));
     }
     let at = found.and_then(|(text, start)| {

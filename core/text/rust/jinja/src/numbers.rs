@@ -11,7 +11,8 @@ fn plain(text: &str, digit: impl Fn(char) -> bool) -> Option<String> {
         .map(|character| decimal(character).and_then(|digit| char::from_digit(digit, 10)).unwrap_or(character))
         .collect();
     let characters: Vec<char> = text.chars().collect();
-    let separates = |at: usize| at > 0 && digit(characters[at - 1]) && characters.get(at + 1).copied().is_some_and(&digit);
+    let separates =
+        |at: usize| at > 0 && digit(characters[at - 1]) && characters.get(at + 1).copied().is_some_and(&digit);
     let fits = characters.iter().enumerate().all(|(at, &character)| character != '_' || separates(at));
     fits.then(|| text.replace('_', ""))
 }
@@ -67,7 +68,9 @@ pub fn parse_float(text: &str) -> Result<f64> {
 pub fn int_of(value: &Value) -> Result<i128> {
     match value {
         Value::Float(number) if number.is_nan() => fail(Kind::Value, "cannot convert float NaN to integer"),
-        Value::Float(number) if number.is_infinite() => fail(Kind::Overflow, "cannot convert float infinity to integer"),
+        Value::Float(number) if number.is_infinite() => {
+            fail(Kind::Overflow, "cannot convert float infinity to integer")
+        }
         Value::Float(number) if number.abs() >= 1.7e38 => {
             fail(Kind::Unsupported, "a whole number of more than 127 bits is not supported in chat templates")
         }
@@ -92,7 +95,10 @@ pub fn float_of(value: &Value) -> Result<f64> {
         Value::Str(text) | Value::Markup(text) => parse_float(text),
         Value::Undefined(what) => fail(Kind::Undefined, &**what),
         other => other.as_float().ok_or_else(|| {
-            Error::new(Kind::Type, format!("float() argument must be a string or a real number, not '{}'", other.type_name()))
+            Error::new(
+                Kind::Type,
+                format!("float() argument must be a string or a real number, not '{}'", other.type_name()),
+            )
         }),
     }
 }
@@ -145,12 +151,14 @@ pub fn float_text(number: f64, kind: char, precision: usize, alternate: bool) ->
             let power: i32 = text.split_once('e').and_then(|(_, power)| power.parse().ok()).unwrap_or(0);
             let limit = precision as i32 - i32::from(kind == 'r');
             let fixed = (-4..limit).contains(&power);
-            let text = if fixed { format!("{number:.*}", (precision as i32 - 1 - power).max(0) as usize) } else { text };
+            let text =
+                if fixed { format!("{number:.*}", (precision as i32 - 1 - power).max(0) as usize) } else { text };
             if alternate {
                 return dotted(text);
             }
             let (digits, rest) = text.find('e').map_or((&text[..], ""), |at| text.split_at(at));
-            let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
+            let digits =
+                if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
             let point = if kind == 'r' && fixed && !digits.contains('.') { ".0" } else { "" };
             format!("{digits}{point}{rest}")
         }

@@ -49,7 +49,10 @@ pub fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Value> {
     };
     let Some(out) = out else {
         let (left, right) = (left.type_name(), right.type_name());
-        return fail(Kind::Type, format!("unsupported operand type(s) for {}: '{left}' and '{right}'", symbol(operator)));
+        return fail(
+            Kind::Type,
+            format!("unsupported operand type(s) for {}: '{left}' and '{right}'", symbol(operator)),
+        );
     };
     Ok(out)
 }
@@ -128,7 +131,9 @@ fn of_ints(operator: Binary, left: i128, right: i128) -> Result<Value> {
             Ok(Value::Float(left as f64 / right as f64))
         }
         Binary::FloorDiv => int(floor_div(left, right)),
-        Binary::Mod => int(floor_div(left, right).and_then(|quotient| left.checked_sub(quotient.checked_mul(right)?))),
+        Binary::Mod => {
+            int(floor_div(left, right).and_then(|quotient| left.checked_sub(quotient.checked_mul(right)?)))
+        }
         Binary::Pow if right < 0 => of_floats(operator, left as f64, right as f64),
         Binary::Pow => match left {
             0 | 1 if right > 0 => Ok(Value::Int(left)),
@@ -151,7 +156,11 @@ fn of_floats(operator: Binary, left: f64, right: f64) -> Result<Value> {
         Binary::FloorDiv => {
             let quotient = (left - float_mod(left, right)) / right;
             let floor = quotient.floor();
-            if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+            if quotient - floor > 0.5 {
+                floor + 1.0
+            } else {
+                floor
+            }
         }
         Binary::Mod => float_mod(left, right),
         Binary::Pow if left == 0.0 && right < 0.0 => return zero("0.0 cannot be raised to a negative power"),
@@ -174,7 +183,11 @@ fn float_mod(left: f64, right: f64) -> f64 {
     if rest == 0.0 {
         return 0.0_f64.copysign(right);
     }
-    if (rest < 0.0) != (right < 0.0) { rest + right } else { rest }
+    if (rest < 0.0) != (right < 0.0) {
+        rest + right
+    } else {
+        rest
+    }
 }
 
 pub fn sign(sign: char, value: &Value) -> Result<Value> {
@@ -234,7 +247,8 @@ fn equal_at(left: &Value, right: &Value, level: usize) -> Result<bool> {
         (Value::Dict(left), Value::Dict(right)) => Rc::ptr_eq(left, right) || equal_dicts(left, right, level)?,
         (Value::View(left, a), Value::View(right, b)) if a == b && *a != View::Values => {
             let all = left.view(*a);
-            all.len() == right.len() && all.iter().all(|one| right.view(*b).iter().any(|other| equal(one, other).unwrap_or(false)))
+            all.len() == right.len()
+                && all.iter().all(|one| right.view(*b).iter().any(|other| equal(one, other).unwrap_or(false)))
         }
         (Value::Range(a, b, c), Value::Range(d, e, f)) => {
             let (left_size, right_size) = (range_length(*a, *b, *c), range_length(*d, *e, *f));
@@ -318,7 +332,8 @@ pub fn contains(list: &Value, value: &Value) -> Result<bool> {
         Value::Dict(dict) | Value::View(dict, View::Keys) => Ok(dict.get(value)?.is_some()),
         Value::Range(start, stop, step) => match value.as_int() {
             Some(value) => {
-                let inside = if *step > 0 { value >= *start && value < *stop } else { value <= *start && value > *stop };
+                let inside =
+                    if *step > 0 { value >= *start && value < *stop } else { value <= *start && value > *stop };
                 Ok(inside && (value - start) % step == 0)
             }
             None => any_equal(&list.items()?, value),
@@ -378,9 +393,7 @@ pub fn slice(value: &Value, parts: [Option<Value>; 3]) -> Result<Value> {
     Ok(match value {
         Value::List(items) => Value::list(places.map(|at| items[at].clone()).collect()),
         Value::Tuple(items) => Value::tuple(places.map(|at| items[at].clone()).collect()),
-        Value::Range(first, _, by) => {
-            Value::Range(first + start * by, first + stop * by, by * step)
-        }
+        Value::Range(first, _, by) => Value::Range(first + start * by, first + stop * by, by * step),
         other => {
             let text = other.as_str().map_or("", |text| text);
             if text.is_ascii() && step == 1 {

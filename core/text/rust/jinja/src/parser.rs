@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::error::{fail, unsupported, Error, Result};
 use crate::error::Kind as Fault;
+use crate::error::{fail, unsupported, Error, Result};
 use crate::lexer::{tokens, Token};
 use crate::syntax::{Body, Expr, For, Kind, MacroCode, Name, Program, Statement, Target};
 
@@ -143,7 +143,10 @@ impl Parser {
     pub(crate) fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.levels += 1;
         if self.levels > MOST_LEVELS {
-            return fail(Fault::Limit, format!("more than {MOST_LEVELS} statements and expressions within each other"));
+            return fail(
+                Fault::Limit,
+                format!("more than {MOST_LEVELS} statements and expressions within each other"),
+            );
         }
         let out = read(self);
         self.levels -= 1;

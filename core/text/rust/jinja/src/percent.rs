@@ -153,7 +153,9 @@ fn push(field: &Field, kind: char, value: &Value, out: &mut String) -> Result<()
             },
             _ => return fail(Kind::Type, "%c requires int or char"),
         },
-        'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'e' | 'E' | 'f' | 'F' | 'g' | 'G' => return push_number(field, kind, value, out),
+        'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
+            return push_number(field, kind, value, out)
+        }
         other => return fail(Kind::Value, format!("unsupported format character '{other}' (0x{:x})", other as u32)),
     };
     let text: String = match field.precision {
@@ -165,7 +167,8 @@ fn push(field: &Field, kind: char, value: &Value, out: &mut String) -> Result<()
 }
 
 fn push_number(field: &Field, kind: char, value: &Value, out: &mut String) -> Result<()> {
-    let needs = |what: &str| Error::new(Kind::Type, format!("%{kind} format: {what} is required, not {}", value.type_name()));
+    let needs =
+        |what: &str| Error::new(Kind::Type, format!("%{kind} format: {what} is required, not {}", value.type_name()));
     let (negative, digits) = match kind {
         'd' | 'i' | 'u' | 'x' | 'X' | 'o' => {
             let hex = !matches!(kind, 'd' | 'i' | 'u');
@@ -185,15 +188,26 @@ fn push_number(field: &Field, kind: char, value: &Value, out: &mut String) -> Re
         }
         _ => {
             let number = match value {
-                Value::Str(_) | Value::Markup(_) => return Err(Error::new(Kind::Type, format!("must be real number, not {}", value.type_name()))),
+                Value::Str(_) | Value::Markup(_) => {
+                    return Err(Error::new(Kind::Type, format!("must be real number, not {}", value.type_name())))
+                }
                 other => float_of(other)?,
             };
-            let text = float_text(number.abs(), kind.to_ascii_lowercase(), field.precision.unwrap_or(6), field.alternate);
+            let text =
+                float_text(number.abs(), kind.to_ascii_lowercase(), field.precision.unwrap_or(6), field.alternate);
             (number.is_sign_negative() && !number.is_nan(), text)
         }
     };
     let digits = if kind.is_ascii_uppercase() { digits.to_uppercase() } else { digits };
-    let sign = if negative { "-" } else if field.plus { "+" } else if field.space { " " } else { "" };
+    let sign = if negative {
+        "-"
+    } else if field.plus {
+        "+"
+    } else if field.space {
+        " "
+    } else {
+        ""
+    };
     let prefix = match kind {
         'x' if field.alternate => "0x",
         'X' if field.alternate => "0X",

@@ -101,10 +101,15 @@ impl LoopState {
             "length" => int(length),
             "depth" => int(self.depth + 1),
             "depth0" => int(self.depth),
-            "previtem" => self.before.borrow().clone().unwrap_or_else(|| Value::Undefined("there is no previous item".into())),
-            "nextitem" => {
-                self.items.borrow().front().cloned().unwrap_or_else(|| Value::Undefined("there is no next item".into()))
+            "previtem" => {
+                self.before.borrow().clone().unwrap_or_else(|| Value::Undefined("there is no previous item".into()))
             }
+            "nextitem" => self
+                .items
+                .borrow()
+                .front()
+                .cloned()
+                .unwrap_or_else(|| Value::Undefined("there is no next item".into())),
             _ => return None,
         })
     }
@@ -375,7 +380,10 @@ impl Run<'_> {
                     }
                 }
                 let values = value.items().map_err(|_| {
-                    crate::error::Error::new(Fault::Type, format!("cannot unpack non-iterable {} object", value.type_name()))
+                    crate::error::Error::new(
+                        Fault::Type,
+                        format!("cannot unpack non-iterable {} object", value.type_name()),
+                    )
                 })?;
                 if values.len() != targets.len() {
                     let few = if values.len() < targets.len() { "not enough" } else { "too many" };
@@ -400,7 +408,7 @@ impl Run<'_> {
     fn run_loop(&mut self, code: &Arc<For>, list: &Value, scope: &Rc<Scope>) -> Result<()> {
         self.check()?;
         let mut items: VecDeque<Value> = list.items()?.into();
-        // Without `loop` nobody knows how many there are, and each is tested when its turn comes.
+        // Without `loop` the number of items is not asked for, and each is tested when its turn comes.
         let test_late = code.test.is_some() && !code.uses_loop && !code.recursive;
         if code.test.is_some() && !test_late {
             let mut kept = VecDeque::new();
@@ -523,7 +531,10 @@ impl Run<'_> {
                 self.scope.set(name, caller.unwrap_or_else(|| Value::Undefined("No caller defined".into())));
             }
         } else if caller.is_some() {
-            let what = format!("macro '{}' was invoked with two values for the special caller argument, or takes none", code.name);
+            let what = format!(
+                "macro '{}' was invoked with two values for the special caller argument, or takes none",
+                code.name
+            );
             return fail(Fault::Type, what);
         }
         if code.uses_varargs {

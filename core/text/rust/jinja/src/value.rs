@@ -281,7 +281,12 @@ impl Value {
     pub fn is_callable(&self) -> bool {
         matches!(
             self,
-            Self::Macro(_) | Self::Method(_) | Self::Function(_) | Self::Joiner(_) | Self::Loop(_) | Self::Undefined(_)
+            Self::Macro(_)
+                | Self::Method(_)
+                | Self::Function(_)
+                | Self::Joiner(_)
+                | Self::Loop(_)
+                | Self::Undefined(_)
         )
     }
 

@@ -31,7 +31,9 @@ pub fn filter(text: &str, args: Args) -> Result<String> {
     let mut out = Vec::new();
     for line in lines(text, false) {
         let line: Vec<char> = line.chars().collect();
-        let Ok(width) = usize::try_from(width) else { return fail(Kind::Value, format!("invalid width {width} (must be > 0)")) };
+        let Ok(width) = usize::try_from(width) else {
+            return fail(Kind::Value, format!("invalid width {width} (must be > 0)"));
+        };
         if width == 0 {
             return fail(Kind::Value, "invalid width 0 (must be > 0)");
         }
@@ -74,7 +76,8 @@ fn chunk_end(line: &[char], at: usize) -> usize {
         // After a hyphen with letters around.
         if has(end, |character| character == '-') {
             let two = end >= 2 && is_plain_letter(line[end - 1]) && is_plain_letter(line[end - 2]);
-            let one = end >= 3 && is_plain_letter(line[end - 3]) && line[end - 2] == '-' && is_word_end(line[end - 1]);
+            let one =
+                end >= 3 && is_plain_letter(line[end - 3]) && line[end - 2] == '-' && is_word_end(line[end - 1]);
             let next = end + 1 + usize::from(has(end + 2, |character| character == '-'));
             if (two || one) && has(end + 1, is_plain_letter) && has(next + 1, is_plain_letter) {
                 return end + 1;
