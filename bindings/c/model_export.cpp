@@ -21,13 +21,16 @@ namespace fs = std::filesystem;
 /// Further files of a model directory, if they exist: tokenizer and configurations.
 constexpr const char* side_files[] = {"config.json",         "generation_config.json", "genai_config.json",
                                       "tokenizer.json",      "tokenizer_config.json",  "special_tokens_map.json",
-                                      "chat_template.jinja", "chat_template.json"};
+                                      "chat_template.jinja", "chat_template.json",
+                                      "additional_chat_templates/tool_use.jinja"};
 
 void copy_side_files(FileSet& files, const std::string& directory) {
   for (const char* side : side_files) {
     if (!files.has(side)) continue;
     const std::shared_ptr<const Blob> bytes = files.read(side);
-    FileWriter out(directory + "/" + side);
+    const std::string target = directory + "/" + side;
+    make_directories(fs::path(target).parent_path().string());
+    FileWriter out(target);
     if (bytes) out.write({bytes->data(), static_cast<size_t>(bytes->size())});
     out.finish();
   }

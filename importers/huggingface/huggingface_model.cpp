@@ -175,7 +175,8 @@ bool has_model(const std::string& directory) {
 std::vector<NamedBlob> text_files(const std::string& directory) {
   std::vector<NamedBlob> out;
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "chat_template.jinja", "chat_template.json", "special_tokens_map.json"})
+                           "chat_template.jinja", "chat_template.json", "special_tokens_map.json",
+                           "additional_chat_templates/tool_use.jinja"})
     if (const std::string path = directory + "/" + name; exists(path)) out.push_back({name, map_file(path)});
   const std::string config =
       with_defaults(json_of(directory, "config.json"), exists(directory + "/generation_config.json")).dump();
