@@ -1,5 +1,5 @@
 #pragma once
-// Commands from the engine on rank 0 to other ranks, and their reports (docs/architecture.md, "Ranks").
+// Commands from the engine on rank 0 to other ranks, and their reports (docs/dev/ranks.md).
 #include <set>
 #include <string>
 #include <tuple>

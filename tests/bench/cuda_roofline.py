@@ -27,7 +27,7 @@ GAP_S = 1.5e-6  # between the kernels of a graph
 WAY_S = 0.5e-6  # of a token's last words to another device: what a sum takes between the kernel that makes them and the one that adds
 CONTEXT = 1024  # tokens in the cache, in bf16
 
-# Shapes as in architecture.md: h hidden, l layers, r query heads, g key heads, d head size, f feed-forward, v vocabulary; `gates` of
+# Shapes: h hidden, l layers, r query heads, g key heads, d head size, f feed-forward, v vocabulary; `gates` of
 # the MLP. `fixture`: of that architecture, with `layers` layers.
 Model = collections.namedtuple("Model", "name kernel bits h l r g d f v gates fixture layers")
 MODELS = (

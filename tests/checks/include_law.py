@@ -4,7 +4,7 @@
 usage: include_law.py ROOT
 
 A folder may include itself, what its row names, and what the rows of those name (a public dependency is passed on). A
-row that names a file gives only that file, with what its folder includes. docs/architecture.md shows the same table,
+row that names a file gives only that file, with what its folder includes. docs/dev/folders.md shows the same table,
 and this check compares them. Includes in quotes are written from the root of the repository.
 
 The files of a folder include each other without circles; a header, the source and the -inl.h of its
@@ -177,9 +177,9 @@ def problem_of(path, quote, name, root):
 
 
 def documented(root):
-    """The table of docs/architecture.md: folder -> what it may include."""
+    """The table of docs/dev/folders.md: folder -> what it may include."""
     rows = {}
-    for line in sources.lines(root, "docs/architecture.md"):
+    for line in sources.lines(root, "docs/dev/folders.md"):
         found = ROW.match(line)
         if found:
             rows[found[1]] = re.findall(r"`([^`]+)`", found[2])
@@ -227,7 +227,7 @@ def main(root):
     shown = documented(root)
     for folder in sorted({*LAW, *shown}):
         if shown.get(folder) != LAW.get(folder):
-            problems.append(f"docs/architecture.md: {folder} includes {shown.get(folder)}; the law: {LAW.get(folder)}")
+            problems.append(f"docs/dev/folders.md: {folder} includes {shown.get(folder)}; the law: {LAW.get(folder)}")
     sources.finish(checked, problems)
 
 

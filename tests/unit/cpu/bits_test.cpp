@@ -1,4 +1,4 @@
-// Which results have the same bits on all instruction sets: the table of docs/architecture.md, "Bits on other processors".
+// Which results have the same bits on all instruction sets: the table of docs/dev/generation.md, "Bits on other processors".
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test::bits {  // apart from the other files of a unity build

@@ -71,7 +71,7 @@ std::vector<float> bf16_logits(const Graph& graph, const std::string& isa) {
   return logits(*make_engine(graph, options, small_engine()), some_ids(20), nullptr, 20);
 }
 
-/// docs/architecture.md, "Bits": with dtype bf16 weights are rounded on every instruction set, x of products from avx512_bf16 on.
+/// docs/dev/generation.md, "Bits": with dtype bf16 weights are rounded on every instruction set, x of products from avx512_bf16 on.
 TEST_P(Fixture, Bf16RoundsXWhereThereAreProductsOfPairs) {
   if (World::get().device != DeviceKind::host) GTEST_SKIP() << "is about kernels of the processor";
   const Graph graph = fixture_graph(GetParam());
