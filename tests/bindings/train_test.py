@@ -82,7 +82,7 @@ class Training(unittest.TestCase):
             self.assertTrue(os.path.exists(answer["files"][name]), name)
         with open(answer["files"]["log"]) as file:
             self.assertEqual([json.loads(line)["step"] for line in file], list(range(1, 13)))
-        # What eval says of the checkpoint is what the run said, and so is what is said of the file that it becomes.
+        # eval computes for the checkpoint what the run reported, and the same for the file that it becomes.
         last = answer["evaluations"][-1]["loss"]
         self.assertLess(last, 0.9 * before["loss"])
         for checkpoint in (answer["files"]["checkpoint"], self.path("run")):
@@ -132,7 +132,7 @@ class Training(unittest.TestCase):
         self.assertNotEqual(behind, plain)
         for words in (["--adapter", adapter], ["--checkpoint", self.path("run")]):
             self.error("export", fixture(MODEL), *words, "--out", self.path("merged"), names=["a prefix", "keep it apart"])
-        # A checkpoint says the same, and becomes an adapter.
+        # A checkpoint gives the same, and becomes an adapter.
         self.assertAlmostEqual(self.evaluate("--checkpoint", self.path("run"))["loss"], after, delta=1e-5 * after)
         self.call("export", fixture(MODEL), "--checkpoint", self.path("run"), "--apart", "--out", self.path("apart"))
         self.assertAlmostEqual(self.evaluate("--adapter", self.path("apart"))["loss"], after, delta=1e-5 * after)
@@ -355,7 +355,7 @@ class Training(unittest.TestCase):
         self.assertEqual(totals["trained_parameters"], sum(one["elements"] for one in plan["trained"]))
         self.assertEqual(totals["rank_trained_bytes"], sum(one["rank_bytes"] for one in plan["trained"]))
         self.assertEqual(os.listdir(self.folder), sorted(["data.jsonl", "held-out.jsonl"]), "nothing is written")
-        # What the run then takes is what the plan says, and what kernels need for themselves.
+        # What the run then takes is what the plan has, and what kernels need for themselves.
         one = json.loads(self.call("train", fixture(MODEL), "--seq", "16", "--plan", "--json")[0])["totals"]
         run = json.loads(self.call("train", fixture(MODEL), "--seq", "16", "--data", self.data, "--steps", "1", "--cut-long",
                                    "--out", self.path("run"), "--json")[0])
