@@ -20,7 +20,7 @@ plait_text_view view(std::string_view text) { return {text.data(), text.size()};
 class Oracle {
  public:
   explicit Oracle(const std::string& json) {
-    plait_text_files files{view(json), {}, {}, {}};
+    plait_text_files files{view(json), {}, {}, {}, {}, {}};
     EXPECT_EQ(plait_text_create(&files, {64 << 20, 10000}, true, &handle_, nullptr), 0);
   }
   ~Oracle() { plait_text_free(handle_); }
@@ -125,7 +125,7 @@ TEST(BpeOracle, OddVocabulariesFallBackToTheCrate) {
        {R"({"a":0,"b":4000000000,"ab":7})", R"({"a":0,"b":1,"ab":2,"c":2})", R"({})", R"({"":0,"a":1})"}) {
     parts.model = cat(R"({"type":"BPE","vocab":)", vocabulary, R"(,"merges":[]})");
     std::string json = parts.json();
-    plait_text_files files{view(json), {}, {}, {}};
+    plait_text_files files{view(json), {}, {}, {}, {}, {}};
     plait_text_tokenizer *ours = nullptr, *theirs = nullptr;
     int32_t status = plait_text_create(&files, {64 << 20, 10000}, false, &ours, nullptr);
     EXPECT_EQ(status, plait_text_create(&files, {64 << 20, 10000}, true, &theirs, nullptr)) << vocabulary;
