@@ -6,6 +6,7 @@
 #include "bindings/c/objects.h"
 #include "bindings/c/planning.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/generate/serve_engine.h"
 
 namespace plait::c_api {
@@ -97,8 +98,8 @@ Json stage_json(const RaggedModel& model, int64_t page_tokens) {
   for (const StoreEntry& entry : program.entries) {
     if (const auto row = model.rows.find(entry.key); row != model.rows.end()) {
       const int64_t bytes = packed_bytes(row->second.part.elements(), dtype_bits(row->second.dtype));
-      if (entry.key.starts_with("cache.")) cache += bytes;
-      else states += bytes;
+      if (store_keys::is_cache_states(entry.key)) states += bytes;
+      else if (store_keys::is_cache(entry.key)) cache += bytes;
       continue;
     }
     int64_t elements = 1;

@@ -41,8 +41,9 @@ void set_windows(const Fields& config, DecoderSpec& spec, const std::function<bo
     bool limited = sees(layer) && window;
     if (types) {
       const Json& type = (*types)[static_cast<size_t>(layer)];
-      limited = type == "sliding_attention";
-      if (!limited && type != "full_attention")
+      const auto* kind = type.get_ptr<const std::string*>();  // a comparison with a literal would make a value, and not throw
+      limited = kind && *kind == "sliding_attention";
+      if (!limited && !(kind && *kind == "full_attention"))
         throw Error(Code::unsupported, cat("config.json: layer_types has ", quote(type.dump())),
                     "those that are known: full_attention, sliding_attention");
       if (limited && !window)

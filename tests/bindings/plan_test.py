@@ -105,6 +105,16 @@ class Plans(unittest.TestCase):
         self.assertRegex(out, r"\n +0 +1 ")
         self.error("--mesh", "tensor=2", "--generate", status=2, names=["--generate", "--mesh pipeline=2"])
 
+    def test_stages_of_a_hybrid_decoder(self):
+        """Pages per token and states per sequence are counted apart, and together are the whole's."""
+        status, out, err = inspect("zoo/lfm2/hf5", "--mesh", "pipeline=2", "--generate", "--json")
+        self.assertEqual(status, 0, err)
+        plan = json.loads(out)
+        for what in "cache_bytes_per_token", "state_bytes_per_sequence":
+            whole = plan["totals"]["rank_" + what]
+            self.assertGreater(whole, 0)
+            self.assertEqual(sum(one["rank_" + what] for one in plan["stages"]), whole, what)
+
     def test_sums_of_a_layer(self):
         for model, sums in PLANS.values():
             for mesh in ("tensor=2", "tensor=4"):

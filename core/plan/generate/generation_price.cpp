@@ -49,7 +49,7 @@ Run run_of_layers(const PlannedDecoder& decoder, const GenerationCase& how, int6
   const std::vector<int64_t> sizes = symbol_sizes(*model.program, own, how.sequences);
   for (const StoreEntry& entry : model.program->entries) {
     const double bytes = entry_bytes(entry, sizes, terms);
-    (entry.key.starts_with("cache.") ? out.cache_bytes : out.weight_bytes) += bytes;
+    (store_keys::is_cache(entry.key) ? out.cache_bytes : out.weight_bytes) += bytes;
   }
   return out;
 }
