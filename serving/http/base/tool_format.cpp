@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings/c/plait.hpp"
+#include "serving/http/base/failure.h"
 
 namespace plait::http {
 namespace {
