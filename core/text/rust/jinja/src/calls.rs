@@ -27,7 +27,11 @@ pub fn call(environment: &Environment, function: Function, args: Args) -> Result
     match function {
         Function::Range => range(args),
         Function::Dict => Ok(Value::dict(dict(args, "dict")?)),
-        Function::Namespace => Ok(Value::Namespace(Rc::new(RefCell::new(dict(args, "namespace")?)))),
+        Function::Namespace => {
+            let made = Rc::new(RefCell::new(dict(args, "namespace")?));
+            crate::cycles::keep_namespace(&made);
+            Ok(Value::Namespace(made))
+        }
         Function::Cycler => {
             if !args.named.is_empty() {
                 return fail(Kind::Type, "cycler() takes no keyword arguments");

@@ -8,6 +8,7 @@
 
 mod calls;
 mod characters;
+mod cycles;
 mod error;
 mod eval;
 mod expressions;

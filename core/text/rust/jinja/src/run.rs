@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::cycles;
 use crate::error::{fail, unsupported, Kind as Fault, Result};
 use crate::syntax::{Body, Expr, For, Kind, MacroCode, Name, Program, Statement, Target};
 use crate::value::{Args, Dict, Value};
@@ -39,6 +40,10 @@ pub struct Scope {
 impl Scope {
     fn new(parent: Option<&Rc<Scope>>) -> Rc<Self> {
         Rc::new(Self { variables: RefCell::default(), parent: parent.map(Rc::clone) })
+    }
+
+    pub fn empty(&self) {
+        drop(self.variables.try_borrow_mut().map(|mut own| std::mem::take(&mut *own)));
     }
 
     pub fn set(&self, name: Name, value: Value) {
@@ -80,6 +85,13 @@ pub struct LoopState {
 }
 
 impl LoopState {
+    pub fn empty(&self) {
+        drop(self.items.try_borrow_mut().map(|mut own| std::mem::take(&mut *own)));
+        drop(self.before.try_borrow_mut().map(|mut own| own.take()));
+        drop(self.current.try_borrow_mut().map(|mut own| std::mem::replace(&mut *own, Value::None)));
+        drop(self.changed.try_borrow_mut().map(|mut own| own.take()));
+    }
+
     pub fn length(&self) -> usize {
         self.length
     }
@@ -157,6 +169,7 @@ pub struct Run<'a> {
 
 pub fn render(environment: &Environment, program: &Program, context: &HashMap<Arc<str>, Value>) -> Result<Rendered> {
     work::begin(environment.goes_on);
+    let _rendering = cycles::Rendering; // before all that it empties
     let root = Scope::new(None);
     let mut run = Run {
         environment,
@@ -361,6 +374,7 @@ impl Run<'_> {
     }
 
     fn new_macro(&self, code: &Arc<MacroCode>) -> Value {
+        cycles::keep_scope(&self.scope);
         Value::Macro(Rc::new(Macro { code: Arc::clone(code), scope: Rc::clone(&self.scope) }))
     }
 
@@ -431,6 +445,7 @@ impl Run<'_> {
             code: Arc::clone(code),
             scope: Rc::clone(scope),
         });
+        cycles::keep_loop(&state);
         let loop_name = if code.uses_loop || code.recursive {
             self.program.names.iter().position(|name| **name == *"loop")
         } else {
