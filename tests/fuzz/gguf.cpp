@@ -16,9 +16,9 @@ std::string small_model(const std::string& architecture, plait::gguf::Type type)
                                    {"attention.head_count_kv", 1U},
                                    {"feed_forward_length", 32U},
                                    {"block_count", 1U},
-                                   {"context_length", 64U},
-                                   {"attention.sliding_window", 8U}})
+                                   {"context_length", 64U}})
     out.integer(prefix + key, value);
+  if (architecture == "gemma3") out.integer(prefix + "attention.sliding_window", 8U);  // the others have none
   out.real(prefix + (architecture == "gpt2" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
            1e-5F);
   out.text("tokenizer.ggml.model", "llama");
