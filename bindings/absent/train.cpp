@@ -31,8 +31,7 @@ namespace c_api {
 std::function<void(World&)> trainer_rank(ModelObject&, const Settings&, int) { throw absent(); }
 
 StageOptions trainer_stages(const Settings& settings, const Mesh& mesh) {
-  const auto trains = [&](const char* key) { return settings.has(key); };
-  if (mesh.ranks() > 1 || trains("pipeline") || trains("stages") || trains("seats")) throw absent();
+  if (mesh.ranks() > 1 || settings.has("pipeline") || settings.has("stages") || settings.has("seats")) throw absent();
   return {};
 }
 
